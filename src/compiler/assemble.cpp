@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "base/errors.hpp"
+#include "compiler/block_sharing.hpp"
 #include "compiler/order.hpp"
 #include "compiler/replica_schedule.hpp"
 #include "compiler/step_assembler.hpp"
@@ -245,12 +246,19 @@ class Assembler {
       }
       const schedule::Schedule schedule = schedule_of(s_, group_, mbs, all, a_.options_.train);
       positions_ = schedule.positions();
-      works_.resize(static_cast<size_t>(schedule.stages()));
-      schedule::run_in_order(schedule::ItemIndex(schedule), [&](schedule::Place place) {
+      sharing_.resize(static_cast<size_t>(schedule.stages()));
+      const auto visit = [&](schedule::Place place, const auto& what) {
         const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
         const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
         for (const Pass pass : passes_of(item, s_))
-          if (pass == Pass::F || a_.options_.train) this->item(place.stage, position, pass, item.mb);
+          if (pass == Pass::F || a_.options_.train) what(place.stage, position, pass, item.mb);
+      };
+      const schedule::ItemIndex index(schedule);
+      for (int stage = 0; stage < schedule.stages(); ++stage)
+        for (int i = 0; i < static_cast<int>(schedule.order[static_cast<size_t>(stage)].size()); ++i)
+          visit({stage, i}, [&](int, int position, Pass pass, int mb) { ++items_[runs_of(position, pass, mb)].all; });
+      schedule::run_in_order(index, [&](schedule::Place place) {
+        visit(place, [&](int stage, int position, Pass pass, int mb) { item(stage, position, pass, mb); });
       });
     }
 
@@ -263,18 +271,10 @@ class Assembler {
       std::map<std::pair<Pass, int>, std::vector<int>> sent{};
       std::map<int, std::set<int>> awaited{};
     };
-    // What the ranks of a schedule's stage have done so far. gathered: copies whose memory nobody has waited for yet,
-    // in their order; reduced: the transfers of each unit's gradients, in their order, of which `awaited` have made
-    // room for others.
-    struct Copy {
-      int number = 0, position = 0, unit = 0;
-      std::vector<int> last_readers{};
-    };
-    struct Work {
-      int copies = 0;
-      size_t awaited = 0;
-      std::vector<Copy> gathered{};
-      std::vector<std::vector<int>> reduced{};
+    // The items of a block; of them the runs of each member.
+    struct Items {
+      int all = 0, begun = 0;
+      std::map<size_t, int> run{};
     };
 
     const ir::StageCode& code_at(int position) const {
@@ -285,10 +285,32 @@ class Assembler {
     }
     bool lacks(const Member& member, int mb) const { return mb >= static_cast<int>(micro_batches(member).size()); }
 
+    // Whose gradients add up until they are reduced.
+    Block runs_of(int position, Pass pass, int mb) const {
+      const ir::StageCode& code = code_at(position);
+      return {position, pass, code.first_of_block(mb), code.every == 1};
+    }
+    // Who reads a copy.
+    Block readers_of(int position, Pass pass, int mb) const {
+      const ir::StageCode& code = code_at(position);
+      return {position, code.copy_pass(pass), code.first_of_block(mb), code.every == 1 && !code.one_copy};
+    }
+
+    // A member's micro-batches in a block.
+    int runs_in(const Member& member, const Block& block) const {
+      return std::clamp(static_cast<int>(micro_batches(member).size()) - block.first, 0, code_at(block.position).every);
+    }
+
     void item(int stage, int position, Pass pass, int mb) {
       const ir::StageCode& code = code_at(position);
       const ir::Segment& segment = code.segment(pass);
-      Work& work = works_[static_cast<size_t>(stage)];
+      BlockSharing& sharing = sharing_[static_cast<size_t>(stage)];
+      const Block readers = readers_of(position, pass, mb), runs = runs_of(position, pass, mb);
+      Items& items = items_.at(runs);
+      const bool begins = items.begun++ == 0, ends = items.begun == items.all;
+      for (size_t m = 0; m < members_.size(); ++m)
+        if (!lacks(members_[m], mb)) ++items.run[m];
+      const size_t reductions = sharing.reductions();
       const int pieces = static_cast<int>(segment.cuts.size()) + 1;
       for (int number = 0; number < pieces; ++number) {
         const int piece = pieces == 1 ? ir::kWhole : number;
@@ -300,64 +322,78 @@ class Assembler {
               units.push_back(event.unit);
           return units;
         };
-        std::vector<int> gathers;
         if (code.gathers())
-          for (const int unit : here(segment.awaits)) gather(work, position, pass, mb, unit, gathers);
+          for (const int unit : here(segment.awaits)) gather(sharing, readers, unit);
         const bool makes_gradients = code.reduces() && !ir::units_written(segment, piece).empty();
-        const bool needs_room = makes_gradients && !here(segment.first_writes).empty();
-        std::vector<int> tasks;
-        for (Member& member : members_) {
+        const bool begins_unit = makes_gradients && !here(segment.first_writes).empty();
+        // One unit's gradients are made while those of the one before are reduced, or one block's.
+        const size_t awaited = runs.unit_by_unit ? std::max<size_t>(sharing.reductions(), 1) - 1 : reductions;
+        for (size_t m = 0; m < members_.size(); ++m) {
+          Member& member = members_[m];
+          const bool runs_it = !lacks(member, mb);
+          if (!runs_it && !(makes_gradients && begins && lacks(member, runs.first))) continue;
           Task task = a_.task_of(phase_, member.replica, group_, position, pass, mb, piece);
-          if (needs_room)
-            for (size_t i = work.awaited; i + 1 < work.reduced.size(); ++i) a_.wait_for(task, work.reduced[i]);
-          a_.wait_for(task, gathers);
-          if (!lacks(member, mb))
-            tasks.push_back(add_run(member, std::move(task), number == 0, number + 1 == pieces));
-          else if (makes_gradients)
-            tasks.push_back(add_zero(std::move(task)));
+          if (code.gathers() && runs_it)
+            for (const int unit : here(segment.awaits))
+              a_.wait_for(task, sharing.awaited_gathers(readers, unit, static_cast<int>(m)));
+          if (begins_unit && items.run[m] == runs_in(member, runs))
+            a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), awaited));
+          const int id =
+              runs_it ? add_run(member, std::move(task), number == 0, number + 1 == pieces) : add_zero(std::move(task));
+          if (code.gathers() && runs_it)
+            for (const int unit : here(segment.last_reads)) sharing.read(readers, unit, static_cast<int>(m), id);
+          if (code.reduces())
+            for (const int unit : here(segment.releases)) sharing.wrote(runs, unit, static_cast<int>(m), id);
         }
-        if (needs_room && work.reduced.size() > 1) work.awaited = work.reduced.size() - 1;
         if (code.gathers())
-          for (const int unit : here(segment.last_reads)) last_read(work, position, unit, tasks);
-        if (code.reduces())
-          for (const int unit : here(segment.releases)) reduce(work, position, pass, mb, unit, tasks);
+          for (const int unit : here(segment.last_reads)) sharing.item_read(readers, unit);
+        if (code.reduces() && ends)
+          for (const int unit : here(segment.releases)) reduce(sharing, runs, unit);
       }
     }
 
-    // At most two copies lie beside each other: one is read while the next one comes.
-    void gather(Work& work, int position, Pass pass, int mb, int unit, std::vector<int>& made) {
-      const int number = work.copies++;
+    // A unit's copy for a block, unless an earlier item has it.
+    void gather(BlockSharing& sharing, const Block& readers, int unit) {
+      if (sharing.has_copy(readers, unit)) return;
       std::vector<int> before = a_.moves_.back()[static_cast<size_t>(unit)];
-      if (number == 0 && phase_ > 0) {
+      if (sharing.has_no_copies() && phase_ > 0) {
         const std::vector<int> runs = a_.last_runs(phase_ - 1);
         before.insert(before.end(), runs.begin(), runs.end());
       }
-      std::erase_if(work.gathered, [&](const Copy& copy) {
-        const bool dropped = !copy.last_readers.empty() && copy.number + 2 <= number;
-        if (dropped) before.insert(before.end(), copy.last_readers.begin(), copy.last_readers.end());
-        return dropped;
-      });
-      const std::vector<int> all =
-          a_.transfers_of_run(a_.task_of(phase_, -1, group_, position, pass, mb, ir::kWhole), TaskKind::gather,
-                              transfers(position, unit).gather, unit, [&](Task& task) { a_.wait_for(task, before); });
-      made.insert(made.end(), all.begin(), all.end());
-      work.gathered.push_back({number, position, unit});
+      const std::vector<int> room = sharing.begin_copy(readers, unit, reading(readers, unit));
+      before.insert(before.end(), room.begin(), room.end());
+      sharing.gathered(
+          readers, unit,
+          a_.transfers_of_run(transfer_of(readers), TaskKind::gather, transfers(readers.position, unit).gather, unit,
+                              [&](Task& task) { a_.wait_for(task, before); }));
     }
 
-    void last_read(Work& work, int position, int unit, const std::vector<int>& readers) {
-      for (Copy& copy : work.gathered)
-        if (copy.position == position && copy.unit == unit && copy.last_readers.empty()) copy.last_readers = readers;
+    // Items that read a unit's copy.
+    int reading(const Block& readers, int unit) const {
+      const ir::StageCode& code = code_at(readers.position);
+      int count = 0;
+      for (const Pass pass : {Pass::F, Pass::B, Pass::BW})
+        if (const auto items = items_.find(runs_of(readers.position, pass, readers.first));
+            items != items_.end() && code.copy_pass(pass) == readers.pass &&
+            std::ranges::count(code.segment(pass).awaits, unit, &ir::UnitEvent::unit) > 0)
+          count += items->second.all;
+      return count;
     }
 
-    void reduce(Work& work, int position, Pass pass, int mb, int unit, const std::vector<int>& made) {
-      work.reduced.push_back(a_.transfers_of_run(
-          a_.task_of(phase_, -1, group_, position, pass, mb, ir::kWhole), TaskKind::reduce_scatter,
-          transfers(position, unit).reduce, unit, [&](Task& task) {
+    void reduce(BlockSharing& sharing, const Block& runs, int unit) {
+      const std::vector<int> made = sharing.complete(runs, unit);
+      const std::vector<int> reductions = a_.transfers_of_run(
+          transfer_of(runs), TaskKind::reduce_scatter, transfers(runs.position, unit).reduce, unit, [&](Task& task) {
             for (const int id : made)
               a_.wait_for(task, {id}, a_.tasks_[static_cast<size_t>(id)].kind == TaskKind::run ? unit : -1);
-          }));
+          });
+      sharing.reduced(reductions);
       std::vector<int>& all = a_.reduced_.back();
-      all.insert(all.end(), work.reduced.back().begin(), work.reduced.back().end());
+      all.insert(all.end(), reductions.begin(), reductions.end());
+    }
+
+    Task transfer_of(const Block& block) const {
+      return a_.task_of(phase_, -1, group_, block.position, block.pass, block.first, ir::kWhole);
     }
 
     const RunTransfers& transfers(int position, int unit) const {
@@ -411,7 +447,8 @@ class Assembler {
     const CompiledStrategy& s_;
     int group_, positions_ = 0;
     std::vector<Member> members_;
-    std::vector<Work> works_;  // of the schedule's stages
+    std::map<Block, Items> items_;       // by runs_of
+    std::vector<BlockSharing> sharing_;  // of the schedule's stages
   };
 
   // All rounds of a unit's transfer for runs, each with what `waits` adds and after those before it; the tasks.

@@ -206,8 +206,28 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   return states;
 }
 
-UnitUse use_of_run(const ir::Task& task, int unit, bool gradient) {
-  return {task.phase, unit, gradient, task.stage, task.micro_batch, task.pass};
+namespace {
+
+UnitUse use_of_transfer(const ir::Task& task) {
+  return {task.phase,       task.unit, task.kind == ir::TaskKind::reduce_scatter, task.stage,
+          task.micro_batch, task.pass};
+}
+
+const ir::StageCode& code_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans) {
+  const CompiledStrategy& strategy =
+      plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
+  return strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+}
+
+}  // namespace
+
+UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bool gradient) {
+  return {task.phase,
+          unit,
+          gradient,
+          task.stage,
+          code.first_of_block(task.micro_batch),
+          gradient ? task.pass : code.copy_pass(task.pass)};
 }
 
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {
@@ -215,15 +235,12 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
   std::vector<UnitUse> uses;
   const auto parameters = [&](int unit) { uses.push_back({task.phase, unit, false}); };
   const auto gradients = [&](int unit) { uses.push_back({task.phase, unit, true}); };
-  const auto of_run = [&](int unit, bool gradient) { uses.push_back(use_of_run(task, unit, gradient)); };
   switch (task.kind) {
     case TaskKind::run:
     case TaskKind::zero_fill: {
-      const CompiledStrategy& strategy =
-          plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
-      const ir::StageCode& code =
-          strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+      const ir::StageCode& code = code_of(task, plan, plans);
       const ir::Segment& segment = code.segment(task.pass);
+      const auto of_run = [&](int unit, bool gradient) { uses.push_back(use_of_run(task, code, unit, gradient)); };
       const bool runs = task.kind == TaskKind::run, makes_gradients = !runs || !task.forward();
       if (runs && code.gathers())
         for (const int unit : ir::units_read(segment, task.piece)) of_run(unit, false);
@@ -240,11 +257,11 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
     }
     case TaskKind::gather:
       parameters(task.unit);
-      of_run(task.unit, false);
+      uses.push_back(use_of_transfer(task));
       break;
     case TaskKind::reduce_scatter:
       gradients(task.unit);
-      of_run(task.unit, true);
+      uses.push_back(use_of_transfer(task));
       break;
     case TaskKind::reduce:
       gradients(task.unit);
@@ -269,8 +286,9 @@ std::vector<UnitUse> uses_until_start(const ir::Task& task, int rank, const ir::
   if (task.queue != ir::Queue::compute) return uses;
   for (const ir::Wait& wait : task.after) {
     const ir::Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
-    if (awaited.kind == ir::TaskKind::reduce_scatter && std::ranges::find(awaited.ranks, rank) != awaited.ranks.end())
-      uses.push_back(use_of_run(awaited, awaited.unit, true));
+    if (std::ranges::find(awaited.ranks, rank) == awaited.ranks.end()) continue;
+    if (awaited.kind == ir::TaskKind::reduce_scatter) uses.push_back(use_of_transfer(awaited));
+    if (awaited.kind == ir::TaskKind::gather) uses.push_back({awaited.phase, awaited.unit, false});
   }
   return uses;
 }
@@ -293,17 +311,14 @@ std::multimap<int, int> rooms_of(const ir::Program& program, int rank, const bat
       if (awaited.queue == ir::Queue::compute && std::ranges::find(awaited.ranks, rank) != awaited.ranks.end())
         last = std::max(last, wait.task);
     }
-    if (read.erase(use_of_run(task, task.unit, false)) > 0) rooms.emplace(last, id);
+    if (read.erase(use_of_transfer(task)) > 0) rooms.emplace(last, id);
   }
   return rooms;
 }
 
 std::vector<int> params_of(const ir::Task& gather, const batch::StepPlan& plan, const Plans& plans) {
-  const CompiledStrategy& strategy =
-      plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(gather.phase)].strategy)];
   std::vector<int> params;
-  for (const ir::ParamUse& use :
-       strategy.groups[static_cast<size_t>(gather.group)].stages[static_cast<size_t>(gather.stage)].params)
+  for (const ir::ParamUse& use : code_of(gather, plan, plans).params)
     if (plans.graph().param(use.param).unit == gather.unit) params.push_back(use.param);
   return params;
 }

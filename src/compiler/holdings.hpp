@@ -100,8 +100,8 @@ struct StateKey {
 std::vector<StateKey> states_of(const ir::Task& task, int rank);
 
 /// A task's use of a unit in a phase: of its working parameters, or of its gradient accumulators; with a stage, of what
-/// single runs have of their own: the copy that they read (depth, ZeRO-3), the gradients that they make (depth,
-/// ZeRO-2, 3).
+/// the runs of a block of micro-batches have of their own: the copy that they read (depth, ZeRO-3), the gradients that
+/// they make (depth, ZeRO-2, 3). micro_batch: the block's first one.
 struct UnitUse {
   int phase = 0, unit = 0;
   bool gradient = false;
@@ -110,12 +110,13 @@ struct UnitUse {
   bool of_run() const { return stage >= 0; }
   auto operator<=>(const UnitUse&) const = default;
 };
-/// What the runs of a task's stage, pass and micro-batch have of a unit of their own.
-UnitUse use_of_run(const ir::Task& task, int unit, bool gradient);
+/// What a task's run, gather or reduction has of a unit with those of the same stage, pass and block of micro-batches.
+/// code: of the task's stage. Gathers and reductions have the pass and micro-batch of the use themselves.
+UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bool gradient);
 /// What a task uses on a rank. The memory of what it uses is freed when the last task that uses it is done.
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);
-/// What a compute task uses until it starts: gradients of runs, of which it awaits the reductions. So their memory is
-/// freed at a place in the order of computing, however late the reductions end.
+/// What a compute task uses until it starts: gradients of runs, of which it awaits the reductions, and what the gathers
+/// that it awaits read. So their memory is freed at a place in the order of computing, however late these end.
 std::vector<UnitUse> uses_until_start(const ir::Task& task, int rank, const ir::Program& program);
 
 /// Where a rank takes memory for the copies that its runs read: after the compute task that their gathers wait for last

@@ -298,7 +298,7 @@ class Replay {
   void take_copy(const Task& t, int param) {
     const std::vector<int>& group = holdings_.group_of(param);
     const auto [it, fresh] =
-        working_[use_of_run(t, plans_.graph().param(param).unit, false)].try_emplace(group.front(), -1);
+        working_[use_of_run(t, stage_of(t), plans_.graph().param(param).unit, false)].try_emplace(group.front(), -1);
     if (fresh) it->second = parameters_.take(holdings_.used_elements(strategy_of(t.phase), group) * compute_);
   }
 
@@ -306,7 +306,7 @@ class Replay {
   void make_gradient(const Task& t, int param) {
     const std::vector<int>& group = holdings_.group_of(param);
     const auto [it, fresh] =
-        gradient_blocks_[use_of_run(t, plans_.graph().param(param).unit, true)].try_emplace(group.front(), -1);
+        gradient_blocks_[use_of_run(t, stage_of(t), plans_.graph().param(param).unit, true)].try_emplace(group.front(), -1);
     if (fresh) it->second = gradients_.take(holdings_.made_elements(strategy_of(t.phase), group) * state_);
     accumulate(t.phase, param);
   }

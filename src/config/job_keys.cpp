@@ -357,6 +357,13 @@ auto settings_keys() {
           "gathers each layer's before it is computed.")
           .at_least(0)
           .at_most(3),
+      Row<Settings, &S::every>(
+          "every",
+          "with zero 3 or depth: so many micro-batches share what is gathered and reduced for them, so that each layer's "
+          "parameters are gathered twice and its gradients reduced once for so many; a rank then has the parameters "
+          "and gradients of up to two stages, or chunks of stages, at a time, not of two layers.")
+          .at_least(1)
+          .at_most(kMostDocuments),
   };
 }
 

@@ -76,6 +76,7 @@ class Validator {
       error("activation_cap", "= {} is negative. Use 0 for the memory of 1F1B.", strategy_.activation_cap);
     if (strategy_.zero < 0 || strategy_.zero > 3)
       error("zero", "= {} is not a ZeRO stage. Use 0, 1, 2 or 3.", strategy_.zero);
+    check_every();
     if (strategy_.micro_batch_sequences < 0)
       error("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
     if (by_hand && chunks != strategy_.order.chunks)
@@ -91,6 +92,15 @@ class Validator {
       error("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);
     if (kind == ScheduleKind::zb_v && strategy_.activation_cap == 1)
       error("activation_cap", "= 1: zb-v holds an activation of each of its two chunks. Use 2 or more.");
+  }
+
+  void check_every() const {
+    if (strategy_.every < 1) error("every", "= {} must be at least 1.", strategy_.every);
+    if (strategy_.every > 1 && !strategy_.gathers())
+      error("every",
+            "= {}: so many micro-batches share the parameters that are gathered for them, but without zero = 3 or "
+            "depth none are. Leave it out, or use zero = 3.",
+            strategy_.every);
   }
 
   void check_group(const Group& group, const std::string& place) {
@@ -214,6 +224,13 @@ bool Strategy::splits_gradients() const {
   return std::ranges::any_of(order.order, [](const std::vector<schedule::Item>& items) {
     return std::ranges::any_of(items, [](const schedule::Item& item) { return item.pass == Pass::W; });
   });
+}
+
+bool Strategy::gathers() const {
+  return zero == 3 || std::ranges::any_of(groups, [](const Group& group) {
+           return std::ranges::any_of(group.stages,
+                                      [](const Stage& stage) { return stage.mesh[StageAxis::depth] > 1; });
+         });
 }
 
 int Strategy::replicas() const {

@@ -67,6 +67,7 @@ struct StrategySettings {
   i64 micro_batch_sequences = 0;  // most documents of a micro-batch; 0: any number
   int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that stores the parameter, otherwise
                  // once; 2: gradients, too, are cut over the ranks that would hold copies; 3: and so are parameters
+  int every = 1;  // so many micro-batches share what is gathered and reduced for their runs (depth, ZeRO-3)
   Packing packing = Packing::balanced;
   RingDegree ring_degree = RingDegree::document;  // packing stream: always uniform, all ring ranks
   bool operator==(const StrategySettings&) const = default;
@@ -81,6 +82,7 @@ struct Strategy : StrategySettings {
   int chunk_count() const;
   schedule::Placement placement() const;  // of the chunks
   bool splits_gradients() const;          // W apart from B
+  bool gathers() const;                   // parameters for single runs
   int replicas() const;                   // pipelines over all groups
   std::vector<int> ranks() const;         // used ranks, ascending, each once
   bool operator==(const Strategy&) const = default;

@@ -27,7 +27,8 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 11> kSettings{{{"zero"},
+constexpr std::array<Setting, 12> kSettings{{{"zero"},
+                                             {"every"},
                                              {"schedule"},
                                              {"chunks"},
                                              {"activation_cap"},

@@ -126,6 +126,12 @@ struct StageCode {
   /// Whether parameters are gathered for each run, and whether gradients of each run are reduced to rows.
   bool gathers() const { return !rows.stored.empty(); }
   bool reduces() const { return !rows.grad.empty(); }
+  /// Blocks of `every` consecutive micro-batches share the copies that are gathered for their runs of a pass, and the
+  /// gradients of these runs until they are reduced. one_copy: forward and backward runs of a block share the copies.
+  int every = 1;
+  bool one_copy = false;
+  int first_of_block(int micro_batch) const { return micro_batch / every * every; }
+  Pass copy_pass(Pass pass) const { return one_copy ? Pass::F : pass; }
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
   std::vector<int> units;  // of these parameters, ascending

@@ -121,7 +121,8 @@ struct Executor::Step {
     const ir::StageCode& code = plans.strategies()[static_cast<size_t>(strategy)]
                                     .groups[static_cast<size_t>(task.group)]
                                     .stages[static_cast<size_t>(task.stage)];
-    return {key(task.phase), code.gathers(), code.reduces(), task.stage, task.micro_batch, task.pass};
+    return {key(task.phase), code.gathers(), code.reduces(), compiler::use_of_run(task, code, -1, false),
+            compiler::use_of_run(task, code, -1, true)};
   }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
   StageRunner& runner_of(const Task& task, int stage) {

@@ -19,7 +19,9 @@ UnitUse WorkingParameters::use_of(PhaseKey phase, int param, bool gradient) cons
 }
 
 UnitUse WorkingParameters::use_of(const RunKey& run, int param, bool gradient) const {
-  return {run.phase.phase, unit_of(param), gradient, run.stage, run.micro_batch, run.pass};
+  UnitUse use = gradient ? run.gradients : run.copy;
+  use.unit = unit_of(param);
+  return use;
 }
 
 void WorkingParameters::allocate(PhaseKey phase, PhaseKey previous, int unit) {

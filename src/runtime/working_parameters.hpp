@@ -16,13 +16,12 @@ struct PhaseKey {
   int strategy = -1, phase = -1;
 };
 
-/// The runs of a stage, pass and micro-batch, which may have tensors of their own. gathers, reduces: as those of
-/// ir::StageCode.
+/// Runs that may have tensors of their own. gathers, reduces: as those of ir::StageCode. copy, gradients: what
+/// compiler::use_of_run says of them, of any unit.
 struct RunKey {
   PhaseKey phase;
   bool gathers = false, reduces = false;
-  int stage = -1, micro_batch = -1;
-  Pass pass = Pass::F;
+  compiler::UnitUse copy{}, gradients{};
 };
 
 /// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the

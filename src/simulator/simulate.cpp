@@ -126,9 +126,8 @@ class Simulator {
     s.segment = &segment;
     s.attention_pairs = batch::attention_pairs(costs_.shard(t));
     s.squared_lengths = static_cast<double>(batch::squared_lengths(costs_.shard(t)));
-    const bool gradients = t.pass == Pass::W || t.pass == Pass::BW;
-    if (costs_.makes_own_gradients(t) || (gradients && accumulating_.insert({t.phase, t.replica, t.stage}).second))
-      s.zeroing = costs_.zeroing(t);
+    if (costs_.makes_own_gradients(t) || t.pass == Pass::W || t.pass == Pass::BW)
+      if (accumulating_.insert(costs_.accumulators_of(t)).second) s.zeroing = costs_.zeroing(t);
     const std::array parts{reinterpret_cast<std::uint64_t>(segment.times), bits(s.attention_pairs),
                            bits(s.squared_lengths), bits(s.zeroing)};
     graph.add_task(TaskGraph::work_of(parts), lists);
@@ -349,7 +348,7 @@ class Simulator {
   std::vector<TaskState> state_;
   std::vector<std::vector<int>> after_task_;                    // tasks that wait for its end
   std::map<std::pair<int, int>, std::vector<int>> after_unit_;  // task, unit
-  std::set<std::tuple<int, int, int>> accumulating_;            // phase, replica, stage
+  std::set<TaskWork::Accumulators> accumulating_;               // that a run has begun
   std::vector<int> task_of_activity_;
   std::vector<double> work_began_;  // of a task's present stretches
   std::vector<Part> parts_;         // of a piece

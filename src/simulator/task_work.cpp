@@ -361,6 +361,11 @@ double TaskWork::copied(const Task& t) const {
   return it->second;
 }
 
+TaskWork::Accumulators TaskWork::accumulators_of(const Task& t) const {
+  if (!makes_own_gradients(t)) return {t.phase, t.replica, t.stage};
+  return {t.phase, t.replica, t.stage, stage_of(t).first_of_block(t.micro_batch), t.piece, t.pass};
+}
+
 // Accumulators of a stage are filled with zeros, or, where runs make gradients of their own, those that a piece begins.
 double TaskWork::zeroing(const Task& t) const {
   if (measured_ && t.kind == TaskKind::run) return 0;  // part of what its first operators took

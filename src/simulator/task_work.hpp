@@ -88,6 +88,14 @@ class TaskWork {
   const std::vector<batch::Piece>& shard(const ir::Task& run);
   /// Whether runs of the task's stage make gradients of their own (depth, ZeRO-2, 3), or add to those of the strategy.
   bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).reduces() && t.micro_batch >= 0; }
+  /// What a run or zero-fill adds to: the accumulators of a replica's stage, or what the runs of a block make of their
+  /// own with a piece (else: first micro-batch and piece -1).
+  struct Accumulators {
+    int phase = 0, replica = 0, stage = 0, first = -1, piece = -1;
+    Pass pass = Pass::W;
+    auto operator<=>(const Accumulators&) const = default;
+  };
+  Accumulators accumulators_of(const ir::Task& t) const;
   /// Seconds in which the accumulators of a run's stage, or the gradients that its piece begins, are filled with zeros.
   double zeroing(const ir::Task& run) const;
   /// Of a task that is no run.

@@ -413,6 +413,73 @@ TEST(Assemble, leaves_places_on_data_to_themselves_where_only_depth_cuts) {
   for (const Task* task : tasks(together, TaskKind::reduce_scatter, 0)) EXPECT_EQ(task->ranks.size(), 4u);
 }
 
+// Counts the rounds that come first.
+std::map<std::tuple<int, int, Pass>, int> transfers_of_units(const ir::Program& program, TaskKind kind) {
+  std::map<std::tuple<int, int, Pass>, int> count;  // stage, unit, pass
+  for (const Task* task : tasks(program, kind, 0))
+    if (task->round == 0) ++count[{task->stage, task->unit, task->pass}];
+  return count;
+}
+
+// 7 micro-batches are 3 blocks of 3. Whatever the schedule, W gathers nothing.
+TEST(Assemble, gathers_twice_and_reduces_once_for_each_block_of_micro_batches) {
+  config::ModelConfig model = small_llama();
+  model.layers = 4;
+  for (const char* spec : {"dp=2,zero=3,every=3", "dp=2,pp=2,zero=3,every=3", "dp=2,pp=2,zero=3,every=3,schedule=gpipe",
+                           "dp=2,pp=2,zero=3,every=3,schedule=interleaved", "pp=2,depth=2,every=3,schedule=zb-v",
+                           "dp=2,pp=2,zero=3,every=3,schedule=zero-bubble"}) {
+    SCOPED_TRACE(spec);
+    const Plans plans(training_graph(model), {config::strategy_from_spec(spec, 4, model.layers)}, 0,
+                      cluster::uniform(1, 4), switching::Planner::relay);
+    const ir::Program program = assemble(level_step(plans, 7), plans, {});
+    ir::verify(program);
+    const bool split = plans.strategies()[0].strategy.splits_gradients();
+    const Pass backward = split ? Pass::B : Pass::BW, weight = split ? Pass::W : Pass::BW;
+    const auto gathers = transfers_of_units(program, TaskKind::gather),
+               reductions = transfers_of_units(program, TaskKind::reduce_scatter);
+    const auto& stages = plans.strategies()[0].groups[0].stages;
+    size_t units = 0;
+    for (int stage = 0; stage < static_cast<int>(stages.size()); ++stage)
+      for (const int unit : stages[static_cast<size_t>(stage)].units) {
+        ++units;
+        EXPECT_EQ(reductions.at({stage, unit, weight}), 3) << "unit " << unit;
+        if (unit > 0 && unit <= model.layers) {
+          EXPECT_EQ(gathers.at({stage, unit, Pass::F}), 3) << "unit " << unit;
+          EXPECT_EQ(gathers.at({stage, unit, backward}), 3) << "unit " << unit;
+        }
+      }
+    EXPECT_EQ(reductions.size(), units);
+    for (const auto& [key, count] : gathers) EXPECT_NE(std::get<2>(key), Pass::W);
+  }
+}
+
+// Replica 1 has 1 of 4 micro-batches: it leaves out runs, not transfers, and fills with zeros what a block of which it
+// has nothing would make.
+TEST(Assemble, leaves_out_the_runs_of_a_replica_that_has_fewer_micro_batches_of_a_block) {
+  const batch::StepPlan plan{0,
+                             80,
+                             {{0,
+                               {{micro_batch_of(0, 20, 20), micro_batch_of(1, 20, 20), micro_batch_of(2, 20, 20),
+                                 micro_batch_of(3, 20, 20)},
+                                {micro_batch_of(4, 20, 20)}}}}};
+  const ir::Program program = assemble(plan, small_plans("dp=2,zero=3,every=2", 2), {});
+  ir::verify(program);
+  std::set<int> run, zeros;  // micro-batches of replica 1
+  for (const Task* task : tasks(program, TaskKind::run, 0))
+    if (task->replica == 1) run.insert(task->micro_batch);
+  for (const Task* task : tasks(program, TaskKind::zero_fill, 0)) {
+    EXPECT_EQ(task->replica, 1);
+    zeros.insert(task->micro_batch);
+  }
+  EXPECT_EQ(run, (std::set<int>{0}));
+  EXPECT_EQ(zeros, (std::set<int>{2})) << "the first micro-batch of the block that it lacks";
+  for (const TaskKind kind : {TaskKind::gather, TaskKind::reduce_scatter})
+    for (const Task* task : tasks(program, kind, 0)) {
+      EXPECT_EQ(task->ranks, (std::vector<int>{0, 1}));
+      EXPECT_EQ(task->micro_batch % 2, 0);
+    }
+}
+
 TEST(Assemble, refuses_a_batch_for_other_replicas) {
   const Plans plans = worked_plans();
   batch::StepPlan plan = worked_batch();

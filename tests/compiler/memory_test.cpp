@@ -117,6 +117,19 @@ TEST(Memory, OfZero2And3HoldsWhatTwoUnitsTakeAndRowsOfTheRest) {
   }
 }
 
+// All units of a stage lie there while a block of micro-batches reads them, and those of the next one come meanwhile.
+TEST(Memory, OfBlocksOfMicroBatchesHoldsWhatTwoBlocksTake) {
+  const Plans plans = plans_of({strategy("dp=4,zero=3,every=2", 4)}, 4);
+  const batch::StepPlan plan = level_step(plans, 6);
+  const MemoryPeak peak = predict_all(assemble(plan, plans, {}), plan, plans, ExecutionOrder::worst)[0];
+  i64 all = 0;
+  for (const ir::Param& param : plans.graph().params()) all += param.shape.elements();
+  constexpr i64 kRounding = 1 << 12;
+  EXPECT_LE(bytes_of(peak, MemoryClass::parameters), 4 * 2 * all + kRounding);
+  EXPECT_LE(bytes_of(peak, MemoryClass::gradients), 4 * (2 * all + all / 4) + kRounding);
+  EXPECT_GT(bytes_of(peak, MemoryClass::parameters), 4 * all);
+}
+
 TEST(Memory, OfRotaryTablesIsKeptFromStepToStep) {
   const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
   const auto predict = [&](int tokens, RotaryTables tables) {

@@ -241,6 +241,20 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
       HasSubstr("activation_cap = 3 goes with schedule \"zero-bubble\" or \"zb-v\", not \"1f1b\". Leave it out."));
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.zero = 4; }),
               HasSubstr("zero = 4 is not a ZeRO stage. Use 0, 1, 2 or 3."));
+  EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.every = 0; }), HasSubstr("every = 0 must be at least 1."));
+  EXPECT_EQ(error(ScheduleKind::gpipe,
+                  [](Strategy& s) {
+                    s.zero = 2;
+                    s.every = 4;
+                  }),
+            "strategy \"1,2,2\": every = 4: so many micro-batches share the parameters that are gathered for them, but "
+            "without zero = 3 or depth none are. Leave it out, or use zero = 3.");
+  EXPECT_EQ(error(ScheduleKind::gpipe,
+                  [](Strategy& s) {
+                    s.zero = 3;
+                    s.every = 4;
+                  }),
+            "no error");
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }

@@ -116,11 +116,36 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(0, 1, 2, 3)),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
-// For each micro-batch, a layer's parameters are gathered for the forward and for the backward pass, in the precision
-// of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n parts. Replicas
-// in step do so for the most micro-batches of any of them; depth alone leaves places on data to themselves.
-TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachMicroBatch) {
-  for (const char* spec : {"dp=4,zero=3", "dp=2,ulysses=2,zero=3,recompute=full", "dp=4,zero=3,schedule=zero-bubble",
+// Blocks of micro-batches share copies and gradients; the last one of each replica is mostly shorter.
+INSTANTIATE_TEST_SUITE_P(
+    Every, Rows,
+    testing::Combine(testing::Values("dp=3,micro_batch_sequences=1,every=2", "dp=4,recompute=full,every=3",
+                                     "dp=2,tp=2,recompute=selective,micro_batch_sequences=2,every=4",
+                                     "ulysses=4,micro_batch_sequences=2,every=2",
+                                     "dp=2,pp=2,micro_batch_sequences=1,every=3",
+                                     "dp=2,pp=2,schedule=gpipe,micro_batch_sequences=2,every=100",
+                                     "dp=2,pp=2,schedule=interleaved,micro_batch_sequences=1,every=2",
+                                     "dp=3,pp=2,schedule=zero-bubble,micro_batch_sequences=1,every=2",
+                                     "dp=2,pp=2,schedule=zb-v,micro_batch_sequences=1,every=3",
+                                     "dp=2,depth=2,micro_batch_sequences=1,every=2",
+                                     "pp=2,depth=2,schedule=zb-v,micro_batch_sequences=1,every=4,inside=pipeline"),
+                     testing::Values(3)),
+    [](const auto& p) { return "Case" + std::to_string(p.index); });
+INSTANTIATE_TEST_SUITE_P(
+    EveryAtDepth, Rows,
+    testing::Combine(testing::Values("depth=3,micro_batch_sequences=1,every=2",
+                                     "pp=2,depth=2,schedule=interleaved,micro_batch_sequences=1,every=3"),
+                     testing::Values(0, 1, 2)),
+    [](const auto& p) { return "Case" + std::to_string(p.index); });
+
+// For each block of micro-batches, a layer's parameters are gathered for the forward and for the backward passes, in the
+// precision of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n parts.
+// Replicas in step do so for the most micro-batches of any of them; depth alone leaves places on data to themselves.
+TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachBlockOfMicroBatches) {
+  for (const char* spec : {"dp=4,zero=3", "dp=4,zero=3,micro_batch_sequences=1,every=2",
+                           "dp=2,ulysses=2,zero=3,micro_batch_sequences=1,every=4",
+                           "dp=4,zero=3,schedule=zero-bubble,micro_batch_sequences=1,every=3",
+                           "dp=2,depth=2,micro_batch_sequences=1,every=2", "dp=2,ulysses=2,zero=3,recompute=full", "dp=4,zero=3,schedule=zero-bubble",
                            "dp=4,zero=2", "depth=4", "dp=2,depth=2", "dp=2,depth=2,zero=2", "dp=2,depth=2,zero=3",
                            "ulysses=2,depth=2", "ulysses=2,depth=2,zero=2,schedule=zero-bubble"}) {
     SCOPED_TRACE(spec);
@@ -133,12 +158,13 @@ TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachMicroBatch) {
     const layout::RowCuts rows = layout::row_cuts(mesh, strategy.zero);
     const size_t in_step = strategy.zero < 2 && mesh[layout::StageAxis::depth] > 1 ? mesh[layout::StageAxis::depth]
                                                                                    : plan.phases[0].replica.size();
-    i64 runs = 0;  // for each of which every replica in step has a copy
+    i64 runs = 0;  // those of a block for each of which every replica in step has a copy
     for (size_t first = 0; first < plan.phases[0].replica.size(); first += in_step) {
       size_t most = 0;
       for (size_t i = first; i < first + in_step; ++i) most = std::max(most, plan.phases[0].replica[i].size());
       EXPECT_GT(most, 1u);
-      runs += static_cast<i64>(most * in_step);
+      const size_t blocks = (most + static_cast<size_t>(strategy.every) - 1) / static_cast<size_t>(strategy.every);
+      runs += static_cast<i64>(blocks * in_step);
     }
     std::map<ir::TaskKind, std::map<int, i64>> bytes;  // by unit
     for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks) bytes[task.kind][task.unit] += task.bytes;
@@ -173,6 +199,13 @@ TEST(RowMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
                            "ulysses=2,depth=2,schedule=zero-bubble",
                            "pp=2,depth=2,schedule=zb-v",
                            "pp=2,depth=2",
+                           "dp=4,zero=3,micro_batch_sequences=1,every=2",
+                           "dp=2,tp=2,zero=3,micro_batch_sequences=1,every=4,recompute=full",
+                           "dp=4,zero=3,schedule=zero-bubble,micro_batch_sequences=1,every=3",
+                           "dp=2,depth=2,micro_batch_sequences=1,every=2",
+                           "dp=2,depth=2,micro_batch_sequences=2,every=2",
+                           "dp=2,pp=2,zero=3,schedule=zb-v,micro_batch_sequences=1,every=2",
+                           "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=3",
                            "ring=4",
                            "ring=4,zero=3",
                            "ring=4,ring_degree=uniform,recompute=full",
@@ -241,7 +274,10 @@ INSTANTIATE_TEST_SUITE_P(Mixes, RowSwitches,
                                          std::vector<std::string>{"pp=2,depth=2,schedule=zb-v", "dp=4,zero=3"},
                                          std::vector<std::string>{"ulysses=2,depth=2,zero=3", "tp=2,depth=2", "4,1,1"},
                                          std::vector<std::string>{"dp=2,depth=2,zero=0", "depth=2,tp=2,inner=2"},
-                                         std::vector<std::string>{"ring=4,zero=3", "dp=2,ring=2,zero=2", "1,4,1"}));
+                                         std::vector<std::string>{"ring=4,zero=3", "dp=2,ring=2,zero=2", "1,4,1"},
+                                         std::vector<std::string>{"dp=4,zero=3,micro_batch_sequences=1,every=2",
+                                                                  "dp=2,depth=2,micro_batch_sequences=2,every=3",
+                                                                  "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=2"}));
 
 }  // namespace
 }  // namespace switchyard::runtime

@@ -61,7 +61,7 @@ def good_job(draw):
 
 SETTINGS = {"recompute": "full", "schedule": "1f1b", "chunks": 2, "activation_cap": 3, "sequence_parallel": False,
             "micro_batch_tokens": 96,
-            "micro_batch_sequences": 2, "zero": 0}
+            "micro_batch_sequences": 2, "zero": 0, "every": 1}
 MORE = {"model": {"preset": "7b", "path": "/nowhere", "head_dim": 8, "max_positions": 64, "norm_eps": 1e-6,
                   "rope_theta": 1e4, "dropout": 0.1,
                   "rope_scaling": {"factor": 2.0}, "tied_embeddings": True, "qk_norm": True, "initializer_range": 0.1,
