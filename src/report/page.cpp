@@ -126,7 +126,8 @@ Json to_json(const batch::RingPlace& place) {
           {"tokens", place.tokens},
           {"padding", place.padding},
           {"pairs", place.pairs},
-          {"keys", place.keys},
+          {"keys_inside", place.keys.inside},
+          {"keys_across", place.keys.across},
           {"key_bytes", place.key_bytes},
           {"share", place.share}};
 }

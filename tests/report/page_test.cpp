@@ -58,8 +58,8 @@ TEST(Page, as_json_has_every_figure_and_null_for_what_is_absent) {
   const batch::RingPlace place{.pieces = {{0, 2, 4, 1}, {-1, 0, 1, 1}},
                                .tokens = 5,
                                .padding = 1,
-                               .keys = 2,
                                .key_bytes = 48,
+                               .keys = {2, 1},
                                .pairs = 18,
                                .share = 1.5};
   batch::PhasePlaces phase{.max_length = 64, .documents = 1, .ring = true, .slowest = 1.25, .bound = 1.125};
@@ -87,8 +87,8 @@ TEST(Page, as_json_has_every_figure_and_null_for_what_is_absent) {
             R"({"step":2,"lengths":[8],"phases":[{"strategy":"ring=2","max_length":64,"documents":1,"ring":true,)"
             R"("slowest":1.25,"bound":1.125,"replicas":[{"documents":1,"tokens":9,"padding":1,"pairs":36.0,)"
             R"("share":1.25,)"
-            R"("micro_batches":[[{"pieces":[[0,2,4],[-1,0,1]],"tokens":5,"padding":1,"pairs":18.0,"keys":2,)"
-            R"("key_bytes":48,"share":1.5}]]}]}]})");
+            R"("micro_batches":[[{"pieces":[[0,2,4],[-1,0,1]],"tokens":5,"padding":1,"pairs":18.0,"keys_inside":2,)"
+            R"("keys_across":1,"key_bytes":48,"share":1.5}]]}]}]})");
   EXPECT_EQ(r["links"][0].dump(), R"({"what":"between stages","intra":10,"inter":20})");
   EXPECT_EQ(r["matrices"][0]["cells"].dump(), "[[0,1,77]]");
   EXPECT_EQ(r["candidates"][0]["peak"], 99);

@@ -107,6 +107,7 @@ def test_documents_lie_where_show_batch_says(simulated, job, ringed):
         assert f"{len(documents['lengths'])} documents" in shown
     places = [place for phase in documents["phases"] for replica in phase["replicas"]
               for ranks in replica["micro_batches"] for place in ranks]
+    assert sum(place["keys_inside"] + place["keys_across"] for place in places) > 0
     assert sum(place["key_bytes"] for place in places) == sum(
         use["intra"] + use["inter"] for use in data_of(ringed[1])["runs"][0]["links"]
         if use["what"] == "keys and values between ring ranks") > 0

@@ -75,11 +75,11 @@ function placesPlot(into, phase, replica, lengths) {
 
 function placesTable(phase, replica, lengths) {
   const head = phase.ring ?
-      ["ring rank", "tokens", "padding", "query-key pairs", "keys from others", "their bytes", "even share"] :
+      ["ring rank", "tokens", "padding", "query-key pairs", "keys from its host", "from other hosts", "their bytes", "even share"] :
       ["micro-batch", "tokens", "padding", "query-key pairs"];
   const rows = placesOf(phase, replica).slice(0, kMostRows).map((place) => [
     place.name, count(place.tokens), count(place.padding), count(place.pairs),
-    ...(phase.ring ? [count(place.keys), bytes(place.key_bytes), evenShare(place.share)] : []),
+    ...(phase.ring ? [count(place.keys_inside), count(place.keys_across), bytes(place.key_bytes), evenShare(place.share)] : []),
     place.pieces.map((piece) => pieceText(piece, lengths)).join(", ")
   ]);
   const made = table([...head, "documents (tokens)"], rows);
