@@ -74,15 +74,20 @@ function placesPlot(into, phase, replica, lengths) {
 }
 
 function placesTable(phase, replica, lengths) {
-  const head = phase.ring ?
-      ["ring rank", "tokens", "padding", "query-key pairs", "keys from its host", "from other hosts", "their bytes", "even share"] :
-      ["micro-batch", "tokens", "padding", "query-key pairs"];
-  const rows = placesOf(phase, replica).slice(0, kMostRows).map((place) => [
-    place.name, count(place.tokens), count(place.padding), count(place.pairs),
-    ...(phase.ring ? [count(place.keys_inside), count(place.keys_across), bytes(place.key_bytes), evenShare(place.share)] : []),
-    place.pieces.map((piece) => pieceText(piece, lengths)).join(", ")
-  ]);
-  const made = table([...head, "documents (tokens)"], rows);
+  const ring = phase.ring ? [
+    ["keys from its host", (place) => count(place.keys_inside)],
+    ["from other hosts", (place) => count(place.keys_across)], ["their bytes", (place) => bytes(place.key_bytes)],
+    ["even share", (place) => evenShare(place.share)]
+  ] :
+                            [];
+  const columns = [
+    [phase.ring ? "ring rank" : "micro-batch", (place) => place.name], ["tokens", (place) => count(place.tokens)],
+    ["padding", (place) => count(place.padding)], ["query-key pairs", (place) => count(place.pairs)], ...ring,
+    ["documents (tokens)", (place) => place.pieces.map((piece) => pieceText(piece, lengths)).join(", ")]
+  ];
+  const rows =
+      placesOf(phase, replica).slice(0, kMostRows).map((place) => columns.map(([, textOf]) => textOf(place)));
+  const made = table(columns.map(([name]) => name), rows);
   made.classList.add("lists");
   return made;
 }
