@@ -31,8 +31,6 @@ double RingLoads::latency() const {
   return hardware.inter_host ? std::min(inside, hardware.inter_host->latency.count) : inside;
 }
 
-double RingLoads::near() const { return std::min(1.0, across()); }
-
 double RingLoads::across() const {
   const cluster::Hardware& hardware = units_.hardware();
   const auto seconds_of_byte = [](const cluster::LinkClass& link) { return link.shared_by / link.bandwidth.count; };
@@ -95,30 +93,35 @@ PackedSequence RingLoads::even(const batch::MicroBatch& micro_batch, int ring) {
 
 // The slowest rank has at least the nominal load of any other one: that of the document's ranks is its load over its
 // degree on the average. What a nominal load takes at least follows from what it counts for tokens and pairs. Where the
-// document is shared, its first rank sees all keys, of which it holds an even share, give or take two; a document with
-// two tokens a rank has something on all of them, and each sends its keys.
+// document is shared, its first rank sees all keys, of which each of its ranks holds an even share, give or take two;
+// only so many of these ranks are on one host. A document with two tokens a rank has something on all of them, and each
+// sends its keys.
 double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, double even) const {
-  const batch::RingCosts& nominal = ring(p).costs;
-  const double n = static_cast<double>(tokens), pairs = attention_pairs_of(tokens), ranks = p.ring();
+  const batch::Ring& ring = this->ring(p);
+  const batch::RingCosts& nominal = ring.costs;
+  const double n = static_cast<double>(tokens), pairs = attention_pairs_of(tokens), ranks = ring.ranks,
+               host = ring.ranks_per_host, across = this->across();
   const double whole = std::min(least.compute / nominal.per_token, least.per_pair / nominal.per_pair) *
                        (nominal.per_token * n + nominal.per_pair * pairs);
   if (whole <= even) return even;
-  const double all_keys = least.per_key * near() * n, message = least.exchanges * latency();
+  const double message = least.exchanges * latency();
   double best = whole;  // on one rank
-  const auto consider = [&](double degree, double of_messages) {
-    const double keys = std::max(0.0, all_keys * (1 - 1 / degree - 2 / n));
-    best = std::min(best, std::max(even, whole / degree) + keys + of_messages * (degree - 1));
-  };
-  // Between these the time rises, or falls, with the degree.
-  const auto between = [&](double low, double high, double of_messages) {
+  // Degrees at which a document's first rank has to wait for key * (all - own / degree) seconds: the time falls down to
+  // one of these degrees, or to an end.
+  const auto between = [&](double low, double high, double all, double own, double of_messages) {
     if (low > high) return;
-    for (const double degree :
-         {low, high, whole / std::max(even, whole / ranks), std::sqrt(std::max(0.0, whole - all_keys) / of_messages)})
-      if (degree >= low && degree <= high) consider(degree, of_messages);
+    for (const double degree : {low, high, whole / std::max(even, whole / ranks),
+                                std::sqrt(std::max(0.0, whole - least.per_key * own) / of_messages)})
+      if (degree >= low && degree <= high)
+        best = std::min(best, std::max(even, whole / degree) + least.per_key * (all - own / degree) +
+                                  of_messages * (degree - 1));
   };
-  between(2, std::min(ranks, n / 2), message);
-  between(std::max(2.0, n / 2), ranks, 0);
-  return best;
+  const double near = std::min(1.0, across), far = across - near, other_hosts = n - 2 * host;
+  const double large = std::min(ranks, n / 2);
+  between(2, std::min(large, host), near * (n - 2), near * n, message);
+  between(std::max(2.0, host), large, near * (n - 2) + far * other_hosts, near * n + far * host * n, message);
+  between(std::max(2.0, large), ranks, near * (n - 2), near * n, 0);
+  return std::max({best, even, whole / ranks});
 }
 
 ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {

@@ -33,9 +33,8 @@ class RingLoads {
   static ir::CallSize size(const Placement& placement, i64 capacity, i64 longest);
 
  private:
-  /// What a key that comes from another host counts, and from the nearer rank; seconds of a message at least.
+  /// What a key that comes from another host counts; seconds of a message at least.
   double across() const;
-  double near() const;
   double latency() const;
   const UnitCosts& units_;
   std::shared_ptr<batch::KnownLoads> known_ = std::make_shared<batch::KnownLoads>();
