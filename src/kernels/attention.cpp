@@ -78,8 +78,16 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBl
   return scores;
 }
 
+/// Rows (n, heads * D) of a block's output and (heads, n) of its lse into those of the keys before.
+void merge(at::Tensor o, at::Tensor lse, const at::Tensor& o_block, const at::Tensor& lse_block, const Heads& heads) {
+  const at::Tensor share = lse_block.sub(lse).sigmoid_().t().unsqueeze(2);  // (n, heads, 1)
+  const at::Tensor rows = o.view({o.size(0), heads.query, heads.dim});
+  rows.sub_(rows.sub(o_block.view(rows.sizes())).mul_(share));
+  lse.copy_(lse.logaddexp(lse_block));
+}
+
 void forward_by_operators(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const AttentionBlock& block, const Heads& heads, double scale) {
+                          const AttentionBlock& block, const Heads& heads, double scale, bool more) {
   const at::ScalarType type = lse.scalar_type();
   const at::Tensor keys = stacked(k, block.k, block.kn, {heads.key, heads.key, heads.dim}, type);
   const at::Tensor values = stacked(v, block.k, block.kn, {heads.key, heads.key, heads.dim}, type);
@@ -87,16 +95,18 @@ void forward_by_operators(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, c
     const i64 n = std::min<i64>(kQueriesAtOnce, block.qn - i), row = block.q + i;
     const at::Tensor scores = scores_of(stacked(q, row, n, heads, type), keys, block, i, n, scale);
     const at::Tensor total = scores.logsumexp({2});
-    lse.narrow(1, row, n).copy_(total.view({heads.query, n}));
-    o.narrow(0, row, n).copy_(unstacked(scores.sub(total.unsqueeze(2)).exp_().matmul(values), n, heads));
+    const at::Tensor out = unstacked(scores.sub(total.unsqueeze(2)).exp_().matmul(values), n, heads);
+    if (more) {
+      merge(o.narrow(0, row, n), lse.narrow(1, row, n), out, total.view({heads.query, n}), heads);
+    } else {
+      lse.narrow(1, row, n).copy_(total.view({heads.query, n}));
+      o.narrow(0, row, n).copy_(out);
+    }
   }
 }
 
-struct WideGradients {  // in the statistics' dtype, because several blocks may add to a key's row
-  at::Tensor dk, dv;
-};
-
-void backward_by_operators(at::Tensor& dq, WideGradients& wide, const at::Tensor& d_out, const at::Tensor& q,
+/// dk and dv are in the statistics' dtype, because several blocks may add to a key's row.
+void backward_by_operators(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& d_out, const at::Tensor& q,
                            const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
                            const AttentionBlock& block, const Heads& heads, double scale) {
   const at::ScalarType type = lse.scalar_type();
@@ -109,52 +119,69 @@ void backward_by_operators(at::Tensor& dq, WideGradients& wide, const at::Tensor
     const at::Tensor p = scores_of(queries, keys, block, i, n, scale).sub(total).exp_();
     const at::Tensor delta = d.mul(stacked(o, row, n, heads, type)).sum({2}, true);
     const at::Tensor ds = d.matmul(values.transpose(1, 2)).sub_(delta).mul_(p).mul_(scale);
-    dq.narrow(0, row, n).copy_(unstacked(ds.matmul(keys), n, heads));
-    wide.dk.narrow(0, block.k, block.kn).add_(unstacked(ds.transpose(1, 2).matmul(queries), block.kn, own));
-    wide.dv.narrow(0, block.k, block.kn).add_(unstacked(p.transpose(1, 2).matmul(d), block.kn, own));
+    dq.narrow(0, row, n).add_(unstacked(ds.matmul(keys), n, heads));
+    dk.narrow(0, block.k, block.kn).add_(unstacked(ds.transpose(1, 2).matmul(queries), block.kn, own));
+    dv.narrow(0, block.k, block.kn).add_(unstacked(p.transpose(1, 2).matmul(d), block.kn, own));
   }
+}
+
+void attend(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+            const std::vector<AttentionBlock>& blocks, int head_dim, double scale, bool more) {
+  require(inputs_fit(q, k, v, o, lse, head_dim), "attention", {&o, &lse, &q, &k, &v});
+  check_blocks(blocks, q.size(0), k.size(0));
+  if (q.numel() == 0) return;
+  if (!more && !all_rows_see_keys(blocks, q.size(0))) {
+    o.zero_();
+    lse.fill_(-std::numeric_limits<double>::infinity());
+  }
+  if (!loops_apply({&o, &lse, &q, &k, &v})) {
+    for (const AttentionBlock& block : blocks) {
+      if (block.kn > 0) forward_by_operators(o, lse, q, k, v, block, heads_of(q, k, head_dim), scale, more);
+    }
+    return;
+  }
+  with_real(q, [&]<class T>() {
+    attention_tiles<T>(rows_of<T>(o), lse.mutable_data_ptr<T>(), input_of<T>(q, k, v, head_dim, scale), blocks, more);
+  });
 }
 
 }  // namespace
 
 void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                const std::vector<AttentionBlock>& blocks, int head_dim, double scale) {
-  require(inputs_fit(q, k, v, o, lse, head_dim), "attention", {&o, &lse, &q, &k, &v});
-  check_blocks(blocks, q.size(0), k.size(0));
-  if (q.numel() == 0) return;
-  if (!all_rows_see_keys(blocks, q.size(0))) {
-    o.zero_();
-    lse.fill_(-std::numeric_limits<double>::infinity());
-  }
-  if (!loops_apply({&o, &lse, &q, &k, &v})) {
-    for (const AttentionBlock& block : blocks) {
-      if (block.kn > 0) forward_by_operators(o, lse, q, k, v, block, heads_of(q, k, head_dim), scale);
-    }
-    return;
-  }
-  with_real(q, [&]<class T>() {
-    attention_tiles<T>(rows_of<T>(o), lse.mutable_data_ptr<T>(), input_of<T>(q, k, v, head_dim, scale), blocks);
-  });
+  attend(o, lse, q, k, v, blocks, head_dim, scale, false);
+}
+
+void attention_to_more_keys(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const std::vector<AttentionBlock>& blocks, int head_dim,
+                            double scale) {
+  attend(o, lse, q, k, v, blocks, head_dim, scale, true);
 }
 
 void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
                         const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
                         const std::vector<AttentionBlock>& blocks, int head_dim, double scale) {
+  for (at::Tensor* gradient : {&dq, &dk, &dv}) gradient->zero_();
+  if (dk.scalar_type() == lse.scalar_type())
+    return add_attention_gradients(dq, dk, dv, do_, q, k, v, o, lse, blocks, head_dim, scale);
+  at::Tensor wide_dk = lse.new_zeros(dk.sizes()), wide_dv = lse.new_zeros(dv.sizes());
+  add_attention_gradients(dq, wide_dk, wide_dv, do_, q, k, v, o, lse, blocks, head_dim, scale);
+  dk.copy_(wide_dk);
+  dv.copy_(wide_dv);
+}
+
+void add_attention_gradients(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
+                             const std::vector<AttentionBlock>& blocks, int head_dim, double scale) {
   require(inputs_fit(q, k, v, o, lse, head_dim) && is_rows(do_) && is_rows(dq) && is_rows(dk) && is_rows(dv) &&
               same_shape({&q, &do_, &dq}) && same_shape({&k, &dk, &dv}),
           "attention_backward", {&dq, &dk, &dv, &do_, &q, &k, &v, &o, &lse});
   check_blocks(blocks, q.size(0), k.size(0));
-  dq.zero_();
-  dk.zero_();
-  dv.zero_();
   if (q.numel() == 0 || k.numel() == 0) return;
   if (!loops_apply({&dq, &dk, &dv, &do_, &q, &k, &v, &o, &lse})) {
-    WideGradients wide{lse.new_zeros(dk.sizes()), lse.new_zeros(dv.sizes())};
     for (const AttentionBlock& block : blocks) {
-      if (block.kn > 0) backward_by_operators(dq, wide, do_, q, k, v, o, lse, block, heads_of(q, k, head_dim), scale);
+      if (block.kn > 0) backward_by_operators(dq, dk, dv, do_, q, k, v, o, lse, block, heads_of(q, k, head_dim), scale);
     }
-    dk.copy_(wide.dk);
-    dv.copy_(wide.dv);
     return;
   }
   with_real(q, [&]<class T>() {

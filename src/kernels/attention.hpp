@@ -21,9 +21,22 @@ struct AttentionBlock {
 /// Each query row is in at most one block; rows in none get o = 0, lse = -inf. N, K may be 0 (T*0 tensors).
 void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
+/// Further keys for queries whose o and lse are of others: both become what all of these keys give together. Rows in no
+/// block, and those of blocks without keys, keep theirs. o is in the state dtype.
+/// formula  s = sigmoid(lse_block - lse);  o -= s * (o - o_block);  lse = log(exp(lse) + exp(lse_block)); the tiles go
+///          on with their online softmax from o and lse, which is the same
+/// edges    lse = -inf (no keys before): o_block, lse_block
+/// source   online softmax, arXiv 1805.02867; Ring Attention, arXiv 2310.01889
+void attention_to_more_keys(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k,
+                            const at::Tensor& v, const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
 /// Gradients, overwritten (rows in no block get 0). do_ (T, N*D) and the saved o, lse.
 void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
                         const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
                         const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
+/// The same, added to dq, dk and dv, which are in the state dtype. o and lse are of all keys that the queries see,
+/// wherever these are.
+void add_attention_gradients(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
+                             const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,
+                             const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
 
 }  // namespace switchyard::kernels

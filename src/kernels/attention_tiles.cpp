@@ -127,32 +127,37 @@ Matrix<T> head_of(Rows<const T> rows, i64 row, i64 column, bool transposed = fal
   return {rows[row] + column, rows.stride, transposed};
 }
 
-/// One tile of queries of one head against all its keys, by online softmax (arXiv 1805.02867).
+/// One tile of queries of one head against all its keys, by online softmax (arXiv 1805.02867). more: it goes on from
+/// what other keys gave, outputs with a sum of 1 whose base is their lse.
 template <class T>
 void forward_tile(Rows<T> o, T* lse, const AttentionInput<T>& in, const AttentionBlock& block, i64 i, i64 head,
-                  T* scratch) {
+                  T* scratch, bool more) {
   const i64 dim = in.head_dim, q_column = head * dim, k_column = head / (in.heads / in.kv_heads) * dim;
   T *top = scratch, *old_top = top + kQueries, *sum = old_top + kQueries, *factor = sum + kQueries,
     *scores = factor + kQueries;
   const i64 rows = std::min(kQueries, block.qn - i), end = keys_seen_by(block, i + rows);
   T* out = o[block.q + i] + q_column;
-  std::fill(top, top + rows, -std::numeric_limits<T>::infinity());
-  std::fill(sum, sum + rows, T(0));
+  T* const statistics = lse + head * in.q.rows + block.q + i;
+  for (i64 r = 0; r < rows; ++r) {
+    top[r] = more ? statistics[r] : -std::numeric_limits<T>::infinity();
+    sum[r] = more ? T(1) : T(0);
+  }
   for (i64 j = 0; j < end; j += kKeys) {
+    const bool fresh = j == 0 && !more;
     const Tile tile = tile_of(block, i, kQueries, j, kKeys);
     gemm(tile.rows, tile.columns, dim, in.scale, head_of(in.q, tile.q, q_column), head_of(in.k, tile.k, k_column, true),
          T(0), scores, tile.columns);
     std::copy(top, top + rows, old_top);
     raise_maxima<T>(top, scores, tile);
     exponentiate<T>(scores, top, tile);
-    for (i64 r = 0; r < rows; ++r) factor[r] = j == 0 ? T(0) : std::exp(old_top[r] - top[r]);
+    for (i64 r = 0; r < rows; ++r) factor[r] = fresh ? T(0) : std::exp(old_top[r] - top[r]);
     add_row_sums<T>(sum, factor, scores, tile);
-    if (j > 0) scale_rows<T>(out, o.stride, factor, rows, dim);
+    if (!fresh) scale_rows<T>(out, o.stride, factor, rows, dim);
     gemm(tile.rows, dim, tile.columns, T(1), {scores, tile.columns}, head_of(in.v, tile.k, k_column),
-         j > 0 ? T(1) : T(0), out, o.stride);
+         fresh ? T(0) : T(1), out, o.stride);
   }
   for (i64 r = 0; r < rows; ++r) {
-    lse[head * in.q.rows + block.q + i + r] = top[r] + std::log(sum[r]);
+    statistics[r] = top[r] + std::log(sum[r]);
     factor[r] = T(1) / sum[r];
   }
   scale_rows<T>(out, o.stride, factor, rows, dim);
@@ -208,7 +213,8 @@ std::vector<std::vector<AttentionBlock>> sets_with_own_keys(std::vector<Attentio
 }  // namespace
 
 template <class T>
-void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::vector<AttentionBlock>& blocks) {
+void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::vector<AttentionBlock>& blocks,
+                     bool more) {
   struct Task {
     const AttentionBlock* block;
     i64 i, head;
@@ -225,7 +231,7 @@ void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::
     }
   }
   run_tasks<T, kQueries*(kKeys + 4)>(costs, [&](std::size_t t, T* scratch) {
-    forward_tile<T>(o, lse, in, *tasks[t].block, tasks[t].i, tasks[t].head, scratch);
+    forward_tile<T>(o, lse, in, *tasks[t].block, tasks[t].i, tasks[t].head, scratch, more);
   });
 }
 
@@ -265,9 +271,9 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
 }
 
 template void attention_tiles<float>(Rows<float>, float*, const AttentionInput<float>&,
-                                     const std::vector<AttentionBlock>&);
+                                     const std::vector<AttentionBlock>&, bool);
 template void attention_tiles<double>(Rows<double>, double*, const AttentionInput<double>&,
-                                      const std::vector<AttentionBlock>&);
+                                      const std::vector<AttentionBlock>&, bool);
 template void attention_tiles_backward<float>(Rows<float>, Rows<float>, Rows<float>, Rows<const float>,
                                               Rows<const float>, const float*, const AttentionInput<float>&,
                                               const std::vector<AttentionBlock>&);

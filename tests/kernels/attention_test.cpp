@@ -1,5 +1,6 @@
 #include "kernels/attention.hpp"
 
+#include <cmath>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -162,6 +163,85 @@ TEST(Attention, PiecesOfADocumentEqualTheWholeDocument) {
   expect_close(actual.dq, values(expected.dq), 1e-12, "dq");
   expect_close(actual.dk, values(expected.dk), 1e-12, "dk");
   expect_close(actual.dv, values(expected.dv), 1e-12, "dv");
+}
+
+// A document in parts: each part's queries see its own keys first, then those of the parts before, one after the other,
+// as tensors of their own. Lengths below and above the tile sizes.
+TEST(AttentionToMoreKeys, OnePartAfterTheOtherEqualsTheWholeDocument) {
+  const std::vector<std::pair<int, int>> parts = {{0, 47}, {47, 150}, {150, 151}, {151, 333}, {333, 700}};
+  const Case whole = documents({700}, 4, 2, 8);
+  for (const auto type : kTypes) {
+    Tensors expected = tensors_of(whole, type, 0), actual = tensors_of(whole, type, 2);
+    run(expected, whole, 0.25);
+    const at::ScalarType state = state_of(type);
+    at::Tensor o = hole({whole.queries, 32}, state, 3), dq = o.new_zeros(o.sizes()),
+               dk = o.new_zeros({whole.keys, 16}), dv = dk.clone();
+    std::vector<AttentionBlock> own;
+    for (const auto& [first, end] : parts) own.push_back({first, end - first, first, end - first, true});
+    attention(o, actual.lse, actual.q, actual.k, actual.v, own, whole.dim, 0.25);
+    const auto each_earlier = [&](const auto& visit) {
+      for (const auto& [key, key_end] : parts) {
+        std::vector<AttentionBlock> later;
+        for (const auto& [first, end] : parts)
+          if (first >= key_end) later.push_back({first, end - first, 0, key_end - key, false});
+        visit(key, key_end - key, later);
+      }
+    };
+    each_earlier([&](int key, int count, const std::vector<AttentionBlock>& blocks) {
+      attention_to_more_keys(o, actual.lse, actual.q, actual.k.narrow(0, key, count), actual.v.narrow(0, key, count),
+                             blocks, whole.dim, 0.25);
+    });
+    const double tolerance = type == at::kDouble ? 1e-13 : tolerance_of(type);
+    expect_close(o, values(expected.o), tolerance, "o");
+    expect_close(actual.lse, values(expected.lse), tolerance, "lse");
+    add_attention_gradients(dq, dk, dv, actual.d_out, actual.q, actual.k, actual.v, o, actual.lse, own, whole.dim,
+                            0.25);
+    each_earlier([&](int key, int count, const std::vector<AttentionBlock>& blocks) {
+      at::Tensor dk_part = dk.narrow(0, key, count), dv_part = dv.narrow(0, key, count);
+      add_attention_gradients(dq, dk_part, dv_part, actual.d_out, actual.q, actual.k.narrow(0, key, count),
+                              actual.v.narrow(0, key, count), o, actual.lse, blocks, whole.dim, 0.25);
+    });
+    expect_close(dq, values(expected.dq), 10 * tolerance, "dq");
+    expect_close(dk, values(expected.dk), 10 * tolerance, "dk");
+    expect_close(dv, values(expected.dv), 10 * tolerance, "dv");
+  }
+}
+
+// One query and two keys of opposite scores, one after the other: the larger one decides, whichever comes first.
+TEST(AttentionToMoreKeys, ScoresThatDifferByFarStayFinite) {
+  for (const auto type : kTypes)
+    for (const double score : {-80.0, -40.0, 0.0, 40.0, 80.0}) {
+      at::Tensor q = hole({1, 1}, type), k = hole({2, 1}, type), v = hole({2, 1}, type),
+                 o = hole({1, 1}, state_of(type)), lse = hole({1, 1}, state_of(type));
+      q.fill_(1);
+      k.select(0, 0).fill_(-score / 2);
+      k.select(0, 1).fill_(score / 2);
+      v.select(0, 0).fill_(1);
+      v.select(0, 1).fill_(3);
+      attention(o, lse, q, k, v, {{0, 1, 0, 1, false}}, 1, 1.0);
+      attention_to_more_keys(o, lse, q, k, v, {{0, 1, 1, 1, false}}, 1, 1.0);
+      const double share = 1 / (1 + std::exp(-score));
+      EXPECT_NEAR(o.item<double>(), 1 + 2 * share, 1e-6) << score;
+      EXPECT_NEAR(lse.item<double>(), std::abs(score) / 2 + std::log1p(std::exp(-std::abs(score))), 1e-5) << score;
+    }
+}
+
+TEST(AttentionToMoreKeys, BlocksWithoutKeysChangeNothingAndTheFirstKeysMayComeLate) {
+  for (const auto type : kTypes) {
+    const Case c{4, 6, 2, 1, 3, {{0, 2, 0, 6, false}}};
+    Tensors t = tensors_of(c, type, 0);
+    at::Tensor o = hole({4, 6}, state_of(type));
+    attention(o, t.lse, t.q, t.k, t.v, c.blocks, c.dim, 0.5);
+    const at::Tensor before = o.clone(), lse = t.lse.clone();
+    attention_to_more_keys(o, t.lse, t.q, t.k, t.v, {{0, 4, 0, 0, false}}, c.dim, 0.5);
+    expect_same_bits(o, before, "o");
+    expect_same_bits(t.lse, lse, "lse");
+    attention_to_more_keys(o, t.lse, t.q, t.k, t.v, {{2, 2, 0, 6, false}}, c.dim, 0.5);
+    Tensors late = tensors_of(c, type, 0);
+    attention(late.o, late.lse, late.q, late.k, late.v, {{0, 4, 0, 6, false}}, c.dim, 0.5);
+    expect_close(o, values(late.o), type == at::kDouble ? 1e-13 : tolerance_of(type), "o");
+    for (const double value : values(t.lse)) EXPECT_TRUE(std::isfinite(value));
+  }
 }
 
 TEST(Attention, BlocksWithoutKeysOrQueriesGiveNothing) {

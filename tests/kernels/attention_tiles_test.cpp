@@ -34,7 +34,7 @@ double seconds_of(const std::vector<int>& lengths) {
     const double start = processor_seconds();
     const AttentionInput<float> in{
         const_rows_of<float>(q), const_rows_of<float>(k), const_rows_of<float>(v), 2, 2, 32, 0.2f};
-    attention_tiles<float>(rows_of<float>(o), lse.mutable_data_ptr<float>(), in, blocks);
+    attention_tiles<float>(rows_of<float>(o), lse.mutable_data_ptr<float>(), in, blocks, false);
     for (auto* gradient : {&dq, &dk, &dv}) gradient->zero_();
     attention_tiles_backward<float>(rows_of<float>(dq), rows_of<float>(dk), rows_of<float>(dv), const_rows_of<float>(q),
                                     const_rows_of<float>(o), lse.const_data_ptr<float>(), in, blocks);
@@ -57,7 +57,7 @@ TEST(AttentionTiles, RowsOutsideTheBlocksKeepTheirValues) {
   auto o = filled({6, 4}, at::kFloat, 9), lse = filled({1, 6}, at::kFloat, 9);
   const AttentionInput<float> in{
       const_rows_of<float>(q), const_rows_of<float>(q), const_rows_of<float>(q), 1, 1, 4, 0.5f};
-  attention_tiles<float>(rows_of<float>(o), lse.mutable_data_ptr<float>(), in, {{1, 3, 1, 3, true}});
+  attention_tiles<float>(rows_of<float>(o), lse.mutable_data_ptr<float>(), in, {{1, 3, 1, 3, true}}, false);
   EXPECT_EQ(values(o)[0], 9);
   EXPECT_EQ(values(o)[16], 9);
   EXPECT_EQ(values(lse)[0], 9);
