@@ -59,6 +59,8 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   recompute(stage, strategy.recompute);
   if (strategy.splits_gradients()) split_gradients(stage);
   order_collectives(stage, how.overlap);
+  stage.passing = strategy.exchange;
+  stage.overlap = how.overlap;
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
   stage.rows = layout::row_cuts(mesh, strategy.zero);
   stage.every = strategy.every;

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include "batch/key_exchange.hpp"
+#include "compiler/ring_keys.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -121,6 +121,7 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
         keys_[static_cast<size_t>(ranks[first + i])].push_back(number + shapes[i]);
       first += shapes.size();
     }
+    add_key_rows(task);
   } else if (task.kind == ir::TaskKind::send) {
     const std::vector<i64>& states = states_of_members(task);
     int known = -1;  // mostly neighbours are of the same ring rank
@@ -139,6 +140,21 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
     const i64 number = number_of(task) * kMostStates;
     for (const int rank : task.ranks) keys_[static_cast<size_t>(rank)].push_back(number);
   }
+}
+
+// Where keys come in steps, the memory for them depends on all ring ranks and their hosts.
+void EquivalenceClasses::add_key_rows(const ir::Task& run) {
+  const CompiledStrategy& strategy = plans_.strategies()[static_cast<size_t>(phase(run.phase).strategy)];
+  if (strategy.strategy.exchange == KeyPassing::gather || strategy.ring_ranks(run.replica) == 1) return;
+  const auto [it, fresh] = key_rows_.try_emplace({run.phase, run.replica, run.micro_batch, run.stage});
+  if (fresh) {
+    const batch::MicroBatch& mb =
+        phase(run.phase).replica[static_cast<size_t>(run.replica)][static_cast<size_t>(run.micro_batch)];
+    const RingKeys keys = ring_keys(strategy, run.replica, run.stage, mb, plans_.cluster());
+    for (size_t ring = 0; ring < keys.ranks.size(); ++ring)
+      for (const batch::KeyExchange& exchange : keys.exchanges) it->second.push_back(exchange.seen[ring].rows);
+  }
+  for (size_t i = 0; i < run.ranks.size(); ++i) keys_[static_cast<size_t>(run.ranks[i])].push_back(it->second[i]);
 }
 
 // Tasks of the rank itself, by their places in its list.

@@ -26,6 +26,7 @@ class EquivalenceClasses {
   void add_task(const ir::Task& task);
   void add_waits(const ir::Task& task);
   /// ring: of the member for which it counts.
+  void add_key_rows(const ir::Task& run);
   i64 number_of(const ir::Task& task, int ring = 0);
   int ring_of(const ir::Task& send, int rank) const;
   const std::vector<i64>& states_of_members(const ir::Task& task);
@@ -49,6 +50,8 @@ class EquivalenceClasses {
       shape_numbers_;                                            // strategy, group, stage -> of sizes
   std::map<std::vector<i64>, i64> numbers_;                      // of tasks that differ in ranks and messages only
   std::map<std::vector<i64>, i64> gathered_;                     // groups of parameters
+  // phase, replica, index, stage -> by rank of the run
+  std::map<std::tuple<int, int, int, int>, std::vector<i64>> key_rows_;
   std::map<std::tuple<int, int, int, int>, i64> micro_batches_;  // phase, replica, index, ring rank -> their number
   std::map<std::tuple<const void*, const void*, int, int, int>, std::vector<i64>>
       states_;  // messages, their names, phase, replica, stage

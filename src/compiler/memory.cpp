@@ -12,10 +12,10 @@
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "base/units.hpp"
-#include "batch/key_exchange.hpp"
 #include "compiler/equivalence_classes.hpp"
 #include "compiler/local_stage.hpp"
 #include "compiler/order.hpp"
+#include "compiler/ring_keys.hpp"
 #include "compiler/step_assembler.hpp"
 #include "compiler/worst_order.hpp"
 #include "ir/autodiff.hpp"
@@ -369,7 +369,9 @@ class Replay {
     const i64 T = mb.T[static_cast<size_t>(ring)];
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
     it->second.extent = {T, batch::squared_lengths(shard)};
-    it->second.size = {T, batch::longest(shard), batch::keys_brought_together(shard)};
+    const i64 rows = key_rows(compiled(t), t.replica, stage, place(t, stage), mb, plans_.cluster());
+    it->second.size = {T, batch::longest(shard), rows,
+                       rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring};
     const i64 weights = allocated(T * size_of(DType::f64));
     it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);

@@ -9,6 +9,16 @@ bool RingKeys::any() const {
   return std::ranges::any_of(exchanges, [](const batch::KeyExchange& exchange) { return !exchange.rounds.empty(); });
 }
 
+i64 key_rows(const CompiledStrategy& strategy, int replica, int stage, RunPlace place,
+             const batch::MicroBatch& micro_batch, const cluster::Cluster& cluster) {
+  const auto ring = static_cast<size_t>(place.ring);
+  if (strategy.strategy.exchange == KeyPassing::gather) return batch::keys_brought_together(micro_batch.shard[ring]);
+  std::vector<int> peers;
+  for (int other = 0; other < strategy.ring_ranks(replica); ++other)
+    peers.push_back(strategy.code_ranks(replica, stage, other)[static_cast<size_t>(place.position)]);
+  return batch::key_exchange(micro_batch, KeyPassing::ring, layout::host_pattern(peers, cluster)).seen[ring].rows;
+}
+
 RingKeys ring_keys(const CompiledStrategy& strategy, int replica, int stage, const batch::MicroBatch& micro_batch,
                    const cluster::Cluster& cluster) {
   RingKeys keys;
@@ -20,7 +30,8 @@ RingKeys ring_keys(const CompiledStrategy& strategy, int replica, int stage, con
     for (const std::vector<int>& ranks : keys.ranks) peers.push_back(ranks[position]);
     const std::vector<int> hosts = layout::host_pattern(peers, cluster);
     const auto [at, fresh] = known.try_emplace(hosts, position);
-    keys.exchanges.push_back(fresh ? batch::key_exchange(micro_batch, hosts) : keys.exchanges[at->second]);
+    keys.exchanges.push_back(fresh ? batch::key_exchange(micro_batch, strategy.strategy.exchange, hosts)
+                                   : keys.exchanges[at->second]);
   }
   return keys;
 }

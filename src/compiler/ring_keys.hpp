@@ -18,6 +18,10 @@ struct RingKeys {
   bool any() const;
 };
 
+/// SeenKeys::rows of a ring rank, at a position.
+i64 key_rows(const CompiledStrategy& strategy, int replica, int stage, RunPlace place,
+             const batch::MicroBatch& micro_batch, const cluster::Cluster& cluster);
+
 RingKeys ring_keys(const CompiledStrategy& strategy, int replica, int stage, const batch::MicroBatch& micro_batch,
                    const cluster::Cluster& cluster);
 

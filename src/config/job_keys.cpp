@@ -46,6 +46,8 @@ constexpr int kValues<Packing> = 2;
 template <>
 constexpr int kValues<RingDegree> = 2;
 template <>
+constexpr int kValues<KeyPassing> = 2;
+template <>
 constexpr int kValues<ScheduleKind> = 5;
 
 template <class Field>
@@ -349,6 +351,11 @@ auto settings_keys() {
           "with ring: document cuts each document into as many parts as make a step quickest, from 1 up to ring; "
           "uniform cuts all of a micro-batch into equally many, to compare with. Under packing = stream all documents "
           "have ring parts."),
+      Row<Settings, &S::exchange>(
+          "exchange",
+          "with ring: how keys and values come to the ranks whose queries see them. gather brings all together before "
+          "attention; ring brings those of one rank after the other, each while attention is computed with the ones "
+          "before, where messages move by themselves (MPI, TCP), and has room for two at a time instead of all."),
       Row<Settings, &S::zero>(
           "zero",
           "ZeRO stage: 0 keeps the optimizer's state on every rank that stores the parameter, as "

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/key_passing.hpp"
 #include "layout/axes.hpp"
 #include "schedule/schedule.hpp"
 
@@ -70,6 +71,7 @@ struct StrategySettings {
   int every = 1;  // so many micro-batches share what is gathered and reduced for their runs (depth, ZeRO-3)
   Packing packing = Packing::balanced;
   RingDegree ring_degree = RingDegree::document;  // packing stream: always uniform, all ring ranks
+  KeyPassing exchange = KeyPassing::gather;       // of keys and values between ring ranks
   bool operator==(const StrategySettings&) const = default;
 };
 

@@ -102,12 +102,12 @@ std::string to_json(const Strategy& strategy) {
   return fmt::format(
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
       "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
-      "  \"micro_batch_sequences\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"zero\": {},\n"
-      "  \"every\": {}{}\n}}\n",
+      "  \"micro_batch_sequences\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"exchange\": \"{}\",\n"
+      "  \"zero\": {},\n  \"every\": {}{}\n}}\n",
       quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute),
       name_of(strategy.schedule), strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel,
       strategy.micro_batch_tokens, strategy.micro_batch_sequences, name_of(strategy.packing),
-      name_of(strategy.ring_degree), strategy.zero, strategy.every,
+      name_of(strategy.ring_degree), name_of(strategy.exchange), strategy.zero, strategy.every,
       strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
 }
 
@@ -116,7 +116,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   const Node root(document, origin, "");
   root.expect_keys(
       {"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap", "sequence_parallel",
-       "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree", "zero", "every", "order"},
+       "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree", "exchange", "zero", "every", "order"},
       {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
@@ -142,6 +142,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   if (root.has("packing")) strategy.packing = root["packing"].choice({Packing::balanced, Packing::stream});
   if (root.has("ring_degree"))
     strategy.ring_degree = root["ring_degree"].choice({RingDegree::document, RingDegree::uniform});
+  if (root.has("exchange")) strategy.exchange = root["exchange"].choice({KeyPassing::gather, KeyPassing::ring});
   if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 3));
   if (root.has("every")) strategy.every = root["every"].small(1);
   return strategy;

@@ -27,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 12> kSettings{{{"zero"},
+constexpr std::array<Setting, 13> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -37,6 +37,7 @@ constexpr std::array<Setting, 12> kSettings{{{"zero"},
                                              {"micro_batch_sequences"},
                                              {"packing"},
                                              {"ring_degree"},
+                                             {"exchange"},
                                              {"sequence_parallel"},
                                              {"inside", true}}};
 

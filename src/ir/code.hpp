@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/key_passing.hpp"
 #include "base/pass.hpp"
 #include "ir/operator.hpp"
 #include "layout/exchange.hpp"
@@ -138,6 +139,9 @@ struct StageCode {
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
   int loss = -1, logits = -1;  // last stage: buffer of the loss per token, of the logits; one of them
   std::vector<int> stash;      // buffers that live from forward to backward or weight
+  // How keys come to other ring ranks, and whether collectives and keys move while the stage computes.
+  KeyPassing passing = KeyPassing::gather;
+  bool overlap = false;
 };
 
 /// Which of the stage's patterns a replica has. InternalError if the stage wasn't compiled for it.

@@ -24,10 +24,12 @@ struct Cost {
   bool backward = false;             // attention gradients, for which devices have their own rate
 };
 
-/// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; and
-/// with ring attention the keys that are brought together from several ring ranks, 0 where none are.
+/// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; with
+/// ring attention the rows of memory for keys of other ring ranks, 0 where none come, and whether attention is computed
+/// block by block as they come.
 struct CallSize {
   i64 tokens = 0, longest = 0, seen_keys = 0;
+  bool in_steps = false;
   auto operator<=>(const CallSize&) const = default;
 };
 

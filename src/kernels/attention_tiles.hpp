@@ -14,8 +14,8 @@ struct AttentionInput {
   T scale = 1;
 };
 
-/// Sets o and lse (N, T) of the rows in `blocks`; other rows keep their values. more: these keys add to those that o and
-/// lse are of.
+/// Sets o and lse (N, T) of the rows in `blocks`; other rows keep their values. more: these keys add to those that o
+/// and lse are of.
 template <class T>
 void attention_tiles(Rows<T> o, T* lse, const AttentionInput<T>& in, const std::vector<AttentionBlock>& blocks,
                      bool more);

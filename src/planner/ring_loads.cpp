@@ -54,7 +54,8 @@ PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const P
     if (load(own) > load(slowest)) slowest = own;
   }
   // Those of a round pass at the same time, those of another one after them.
-  for (const std::vector<batch::KeyMessage>& round : batch::key_exchange(micro_batch, hosts).rounds) {
+  const batch::KeyExchange exchange = batch::key_exchange(micro_batch, KeyPassing::gather, hosts);
+  for (const std::vector<batch::KeyMessage>& round : exchange.rounds) {
     std::map<std::pair<int, int>, double> between_two;
     for (const batch::KeyMessage& message : round) between_two[{message.from, message.to}] += message.count;
     std::vector<PackedSequence> in(hosts.size()), out(hosts.size());

@@ -202,7 +202,8 @@ Spent UnitCosts::slowest(const std::vector<simulator::SegmentTimer>& timers, i64
   Spent slowest;
   for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
-    const compiler::RingKeys meeting{{timer.ranks()}, {timer.ranks().size(), {.seen = {}, .rounds = {{}}}}};
+    const batch::KeyExchange empty{.seen = {}, .rounds = {{}}, .returns = {{}, {}}};
+    const compiler::RingKeys meeting{{timer.ranks()}, {timer.ranks().size(), empty}};
     const simulator::SegmentTimes times = timer.at(T, rings ? &meeting : nullptr);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;

@@ -311,7 +311,8 @@ struct Executor::Step {
                           .device = e.options_.device,
                           .reads_tokens = stage.reads_tokens,
                           .ring_rank = stage.ring,
-                          .ring_hosts = layout::host_pattern(stage.peers, plans.cluster())};
+                          .ring_hosts = layout::host_pattern(stage.peers, plans.cluster()),
+                          .passing = stage.stage.passing};
     if (plans.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.slots.resize(stage.stage.buffers.size());
@@ -365,7 +366,8 @@ struct Executor::Step {
         .ring = {.channel = ring.channel,
                  .row = &ring.row,
                  .peers = stage.peers,
-                 .exchanged = [&](RunHooks::Time begin, RunHooks::Time end) { hooks.collective(begin, end, begin); }}};
+                 .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
+                 .exchanged = hooks.collective}};
     stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
     if (!ir::is_last(segment, task.piece)) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);

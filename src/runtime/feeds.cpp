@@ -72,6 +72,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
   const std::vector<batch::Piece>& shard = micro_batch.shard.at(static_cast<size_t>(settings.ring_rank));
   feeds.T = micro_batch.T.at(static_cast<size_t>(settings.ring_rank));
   feeds.squared_lengths = batch::squared_lengths(shard);
+  feeds.longest = batch::longest(shard);
   feeds.ring_rank = settings.ring_rank;
   if (settings.seed) feeds.keys = keys_of(shard, feeds.T, *settings.seed).to(settings.device);
   at::Tensor positions = zeros({feeds.T}, DType::i64, at::kCPU);
@@ -90,9 +91,11 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
     row += piece.count;
   }
   check(row == feeds.T, "pieces of {} tokens in a micro-batch of {}", row, feeds.T);
-  batch::KeyExchange keys = batch::key_exchange(micro_batch, settings.ring_hosts);
-  for (const batch::QueryBlock& block : keys.seen[static_cast<size_t>(settings.ring_rank)].blocks)
-    feeds.blocks.push_back({.q = block.q, .qn = block.qn, .k = block.k, .kn = block.kn, .causal = true});
+  batch::KeyExchange keys = batch::key_exchange(micro_batch, settings.passing, settings.ring_hosts);
+  for (const std::vector<batch::QueryBlock>& step : keys.seen[static_cast<size_t>(settings.ring_rank)].blocks) {
+    std::vector<kernels::AttentionBlock>& blocks = feeds.blocks.emplace_back();
+    for (const auto& [q, qn, k, kn, causal] : step) blocks.push_back({q, qn, k, kn, causal});
+  }
   if (keys.seen.size() > 1) feeds.ring_keys = std::move(keys);
   feeds.positions = positions.to(settings.device);
   rows.give(feeds, settings);

@@ -30,14 +30,13 @@ struct Labels {
 /// a label counts, else 0; keys i64, a random number for each token, undefined unless a seed is given. ids, labels and
 /// weights mean nothing in a stage that doesn't read tokens.
 struct MicroBatchFeeds {
-  i64 T = 0, squared_lengths = 0;
+  i64 T = 0, squared_lengths = 0, longest = 0;  // longest: the document with most tokens up to its last one here
   at::Tensor ids, positions, labels, weights, keys;
-  std::vector<kernels::AttentionBlock> blocks;
+  /// By step of attention, as batch::SeenKeys has them. With one ring rank there is one step.
+  std::vector<std::vector<kernels::AttentionBlock>> blocks;
   /// With several ring ranks: which keys pass between them, and which of them this is.
   batch::KeyExchange ring_keys;
   int ring_rank = 0;
-  /// Keys that are brought together here; 0: blocks count in the rank's own.
-  i64 seen_keys() const { return ring_keys.seen.empty() ? 0 : ring_keys.seen[static_cast<size_t>(ring_rank)].rows; }
 };
 
 /// The keys of tokens are a function of this, the document's number in the step, and the position.
@@ -47,7 +46,7 @@ struct DropoutSeed {
 };
 
 /// How feeds are made. reads_tokens: whether the stage has inputs that depend on tokens. seed: for models with dropout.
-/// ring_hosts: of the ring ranks that pass keys to one another; empty: all are on one.
+/// ring_hosts, passing: of the ring ranks that pass keys to one another, none: all are on one; and how they do it.
 struct FeedSettings {
   DType state = DType::f32;
   at::Device device{at::kCPU};
@@ -55,6 +54,7 @@ struct FeedSettings {
   std::optional<DropoutSeed> seed = std::nullopt;
   int ring_rank = 0;
   std::vector<int> ring_hosts{};
+  KeyPassing passing = KeyPassing::gather;
 };
 
 /// Inputs of a micro-batch on a ring rank. The label of a part's last token is the document's next one.

@@ -32,13 +32,15 @@ class RopeTables {
 };
 
 /// The ring ranks of a replica: a channel of all their ranks, and the ranks at this one's position in their code.
-/// exchanged: called with when keys or their gradients were passed on; may be empty.
+/// stream: on which keys move while attention is computed; null: they move before. exchanged: called with when keys or
+/// their gradients were passed on, and since when the rank waited for that; may be empty.
 struct RingLink {
   comm::Channel channel{};
   i64* row = nullptr;
   std::vector<int> peers{};
-  std::function<void(std::chrono::steady_clock::time_point begin, std::chrono::steady_clock::time_point end)>
-      exchanged{};
+  Stream* stream = nullptr;
+  using Time = std::chrono::steady_clock::time_point;
+  std::function<void(Time begin, Time end, Time waiting)> exchanged{};
 };
 
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a

@@ -1,97 +1,198 @@
 #include "runtime/key_transfer.hpp"
 
+#include <algorithm>
+#include <memory>
+
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
-at::Tensor rows_of(const at::Tensor& tensor, i64 first, i64 count) { return tensor.narrow(0, first, count); }
+using Pair = KeyTransfer::Pair;
 
-at::Tensor made(const at::Tensor& like, i64 rows, DType type) {
-  return empty({rows, like.size(1)}, type, like.device());
+Pair rows_of(const Pair& pair, i64 first, i64 count) {
+  return {pair.first.narrow(0, first, count), pair.second.narrow(0, first, count)};
+}
+
+Pair made(const Pair& like, i64 rows, DType type, const at::Device& device) {
+  return {empty({rows, like.first.size(1)}, type, device), empty({rows, like.second.size(1)}, type, device)};
+}
+
+Pair on_cpu(const Pair& pair) { return {pair.first.cpu(), pair.second.cpu()}; }
+
+void zero(const Pair& pair) {
+  pair.first.zero_();
+  pair.second.zero_();
+}
+
+void add(const Pair& to, const Pair& from) {
+  to.first.add_(from.first);
+  to.second.add_(from.second);
+}
+
+void send(Transfer& transfer, int peer, const Pair& pair) {
+  transfer.send(peer, pair.first);
+  transfer.send(peer, pair.second);
+}
+
+void receive(Transfer& transfer, int peer, const Pair& pair, bool add) {
+  transfer.receive(peer, pair.first, add);
+  transfer.receive(peer, pair.second, add);
 }
 
 }  // namespace
 
-bool KeyTransfer::any() const { return !keys_.rounds.empty(); }
+KeyTransfer::KeyTransfer(KernelCall& call, const at::Tensor& keys, const at::Tensor& values)
+    : call_(call), exchange_(call.feeds.ring_keys), own_(keys, values) {}
+
+bool KeyTransfer::in_steps() const { return any() && seen().rows > 0 && call_.stage.passing == KeyPassing::ring; }
+
+void KeyTransfer::make_room() {
+  if (!any() || seen().rows == 0) return;
+  received_ = made(own_, seen().rows, dtype_of(own_.first), own_.first.device());
+  for (const batch::KeyRows& rows : seen().own) {
+    const Pair to = rows_of(received_, rows.at, rows.count), from = rows_of(own_, rows.row, rows.count);
+    copy_view(to.first, from.first);
+    copy_view(to.second, from.second);
+  }
+}
+
+void KeyTransfer::forward(const Compute& compute) {
+  make_room();
+  std::optional<Flight> coming;
+  for (size_t step = 0; step < steps(); ++step) {
+    land(coming);
+    coming = bring(step);
+    compute_step(step, compute, false);
+  }
+}
+
+void KeyTransfer::backward(at::Tensor& keys, at::Tensor& values, const Compute& compute) {
+  to_ = {keys, values};
+  make_room();
+  if (received_.first.defined()) {
+    made_ = made(own_, seen().rows, call_.state, own_.first.device());
+    on_host_ = keys.is_cpu() ? made_ : made(own_, seen().rows, call_.state, at::kCPU);
+  }
+  std::optional<Flight> coming, going;
+  for (size_t step = 0; step < std::max(steps(), exchange_.returns.size()); ++step) {
+    land(coming);
+    coming = bring(step);
+    if (step < steps()) compute_step(step, compute, true);
+    if (step + 1 == steps()) received_ = {};
+    land(going);
+    going = take_back(step);
+  }
+  land(going);
+  make_own();
+  if (sums_.first.is_same(keys)) return;
+  keys.copy_(sums_.first);
+  values.copy_(sums_.second);
+}
+
+void KeyTransfer::compute_step(size_t step, const Compute& compute, bool backward) {
+  const std::vector<kernels::AttentionBlock>& blocks = call_.feeds.blocks[step];
+  if (blocks.empty() && (computed_ || step + 1 < steps())) return;
+  const bool own = step == 0 || !received_.first.defined();
+  compute({.first = !computed_,
+           .keys = own ? own_ : received_,
+           .gradients = backward ? gradients_of(own ? 0 : step) : Pair{},
+           .blocks = blocks});
+  computed_ = true;
+  if (backward) finish_gradients(own ? 0 : step);
+}
+
+// Those of own keys are computed in the outputs if these are in the state dtype.
+KeyTransfer::Pair KeyTransfer::gradients_of(size_t step) {
+  if (step == 0) {
+    make_own();
+    return own_gradients_;
+  }
+  for (const kernels::AttentionBlock& block : call_.feeds.blocks[step]) zero(rows_of(made_, block.k, block.kn));
+  return made_;
+}
+
+void KeyTransfer::finish_gradients(size_t step) {
+  if (step == 0) {
+    if (!sums_.first.is_same(own_gradients_.first)) sums_ = on_cpu(own_gradients_);
+    return;
+  }
+  if (on_host_.first.is_same(made_.first)) return;
+  for (const kernels::AttentionBlock& block : call_.feeds.blocks[step]) {
+    const Pair to = rows_of(on_host_, block.k, block.kn), from = rows_of(made_, block.k, block.kn);
+    to.first.copy_(from.first);
+    to.second.copy_(from.second);
+  }
+}
+
+// Sums that several ranks add to lie in host memory, as the fabric brings what it adds there. They begin with what the
+// rank makes of its own keys: in its shard, or among those that are brought together.
+void KeyTransfer::make_own() {
+  if (sums_.first.defined()) return;
+  own_gradients_ = dtype_of(to_.first) == call_.state
+                       ? to_
+                       : made(own_, own_.first.size(0), call_.state, own_.first.device());
+  zero(own_gradients_);
+  sums_ = own_.first.is_cpu() ? own_gradients_ : on_cpu(own_gradients_);
+  for (const batch::KeyRows& rows : seen().own)
+    add(rows_of(sums_, rows.row, rows.count), rows_of(on_host_, rows.at, rows.count));
+}
+
+std::optional<Flight> KeyTransfer::bring(size_t round) {
+  if (round >= exchange_.rounds.size()) return {};
+  const int own = call_.feeds.ring_rank;
+  return start("keys and values of attention", exchange_.rounds[round], call_.feeds.blocks[round].empty(),
+               [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
+                 if (message.to == own)
+                   receive(transfer, peer, rows_of(received_, message.at, message.count), false);
+                 else
+                   send(transfer, peer, rows_of(message.passed_on ? received_ : own_, message.row, message.count));
+               });
+}
+
+std::optional<Flight> KeyTransfer::take_back(size_t step) {
+  if (step >= exchange_.returns.size() || exchange_.returns[step].empty()) return {};
+  make_own();
+  const int own = call_.feeds.ring_rank;
+  return start("gradients of keys and values", exchange_.returns[step], step + 1 >= steps(),
+               [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
+                 if (message.to == own)
+                   send(transfer, peer, rows_of(on_host_, message.at, message.count));
+                 else
+                   receive(transfer, peer, rows_of(message.passed_on ? on_host_ : sums_, message.row, message.count),
+                           true);
+               });
+}
 
 // Ranks number the exchanges of a run alike, whether they pass on anything or not.
 template <class Visit>
-void KeyTransfer::exchange(const char* what, const std::vector<batch::KeyMessage>& messages, const Visit& visit) {
-  const auto begin = std::chrono::steady_clock::now();
+Flight KeyTransfer::start(const char* what, const std::vector<batch::KeyMessage>& messages, bool awaited,
+                          const Visit& visit) {
   const RingLink& ring = call_.replica.ring;
   const int own = call_.feeds.ring_rank;
-  Transfer transfer;
+  const auto transfer = std::make_shared<Transfer>();
   for (const batch::KeyMessage& message : messages)
     if (message.from == own || message.to == own)
-      visit(transfer, message, ring.peers[static_cast<size_t>(message.from == own ? message.to : message.from)]);
-  const i64 row = ++*ring.row;
-  if (!transfer.empty()) transfer.run(*call_.replica.fabric, ring.channel, what, row);
-  if (ring.exchanged) ring.exchanged(begin, std::chrono::steady_clock::now());
-}
-
-KeyTransfer::Pair KeyTransfer::gathered(const at::Tensor& keys, const at::Tensor& values) {
-  if (!any()) return {keys, values};
-  const int own = call_.feeds.ring_rank;
-  Pair all{keys, values};
-  if (is_gathered()) {
-    all = {made(keys, call_.feeds.seen_keys(), dtype_of(keys)), made(values, call_.feeds.seen_keys(), dtype_of(values))};
-    for (const batch::KeyRows& rows : seen().own) {
-      copy_view(rows_of(all.first, rows.at, rows.count), rows_of(keys, rows.row, rows.count));
-      copy_view(rows_of(all.second, rows.at, rows.count), rows_of(values, rows.row, rows.count));
-    }
+      visit(*transfer, message, ring.peers[static_cast<size_t>(message.from == own ? message.to : message.from)]);
+  Flight flight([transfer, what, &fabric = *call_.replica.fabric, channel = ring.channel, row = ++*ring.row] {
+    if (!transfer->empty()) transfer->run(fabric, channel, what, row);
+  });
+  if (ring.stream && !(awaited && on_their_way_ == 0)) {
+    flight.start(*ring.stream);
+    ++on_their_way_;
+  } else if (const Flight::Times& times = flight.run(); ring.exchanged) {
+    ring.exchanged(times.begin, times.end, times.waiting);
   }
-  for (const std::vector<batch::KeyMessage>& round : keys_.rounds)
-    exchange("keys and values of attention", round,
-             [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
-               if (message.to == own) {
-                 transfer.receive(peer, rows_of(all.first, message.at, message.count), false);
-                 transfer.receive(peer, rows_of(all.second, message.at, message.count), false);
-               } else {
-                 transfer.send(peer, rows_of(message.passed_on ? all.first : keys, message.row, message.count));
-                 transfer.send(peer, rows_of(message.passed_on ? all.second : values, message.row, message.count));
-               }
-             });
-  return all;
+  return flight;
 }
 
-KeyTransfer::Pair KeyTransfer::gradients(at::Tensor& keys, at::Tensor& values) const {
-  if (!is_gathered()) return {keys, values};
-  return {made(keys, call_.feeds.seen_keys(), call_.state), made(values, call_.feeds.seen_keys(), call_.state)};
-}
-
-// Sums that several ranks add to lie in host memory, as the fabric brings what it adds there.
-void KeyTransfer::returned(const Pair& from, at::Tensor& keys, at::Tensor& values) {
-  if (!any()) return;
-  const int own = call_.feeds.ring_rank;
-  const Pair made_here{from.first.cpu(), from.second.cpu()};
-  const auto sum_for = [&](const at::Tensor& out, const at::Tensor& gradients) {
-    const bool in_place = out.is_cpu() && dtype_of(out) == call_.state;
-    at::Tensor sum = in_place ? out : empty({out.size(0), out.size(1)}, call_.state, at::kCPU);
-    if (!is_gathered()) {
-      if (!in_place) sum.copy_(gradients);
-      return sum;
-    }
-    sum.zero_();
-    for (const batch::KeyRows& rows : seen().own)
-      rows_of(sum, rows.row, rows.count).add_(rows_of(gradients, rows.at, rows.count));
-    return sum;
-  };
-  const Pair sums{sum_for(keys, made_here.first), sum_for(values, made_here.second)};
-  for (auto round = keys_.rounds.rbegin(); round != keys_.rounds.rend(); ++round)
-    exchange("gradients of keys and values", *round,
-             [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
-               if (message.to == own) {
-                 transfer.send(peer, rows_of(made_here.first, message.at, message.count));
-                 transfer.send(peer, rows_of(made_here.second, message.at, message.count));
-               } else {
-                 const Pair& to = message.passed_on ? made_here : sums;
-                 transfer.receive(peer, rows_of(to.first, message.row, message.count), true);
-                 transfer.receive(peer, rows_of(to.second, message.row, message.count), true);
-               }
-             });
-  if (!sums.first.is_same(keys)) keys.copy_(sums.first);
-  if (!sums.second.is_same(values)) values.copy_(sums.second);
+void KeyTransfer::land(std::optional<Flight>& flight) {
+  if (flight && flight->started()) {
+    const Flight::Times& times = flight->wait();
+    --on_their_way_;
+    if (call_.replica.ring.exchanged) call_.replica.ring.exchanged(times.begin, times.end, times.waiting);
+  }
+  flight.reset();
 }
 
 }  // namespace switchyard::runtime

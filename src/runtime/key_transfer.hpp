@@ -3,39 +3,66 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
+#include <optional>
 #include <utility>
+#include <vector>
 
+#include "runtime/flight.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {
 
-/// What the queries of a ring rank see, brought together from the ranks that have it. Refers to the call.
+/// Brings a ring rank the keys that its queries see, in the rounds of batch::KeyExchange: those of the next step while
+/// one is computed, on the ring's stream, or, without one, before it. Refers to the call.
 class KeyTransfer {
  public:
   using Pair = std::pair<at::Tensor, at::Tensor>;  // of keys, of values
+  /// What is computed at once: blocks of queries against `keys`, whose gradients go to `gradients`, which are in the
+  /// state dtype and have zeros, or what other blocks made. first: of all that are computed.
+  struct Step {
+    bool first = true;
+    Pair keys, gradients;
+    const std::vector<kernels::AttentionBlock>& blocks;
+  };
+  using Compute = std::function<void(const Step&)>;
 
-  explicit KeyTransfer(KernelCall& call) : call_(call), keys_(call.feeds.ring_keys) {}
+  KeyTransfer(KernelCall& call, const at::Tensor& keys, const at::Tensor& values);
   /// Whether any ring rank of the micro-batch sees keys of another one.
-  bool any() const;
-  /// Keys and values by token, (seen_keys, features) each; where the rank sees its own only, these.
-  Pair gathered(const at::Tensor& keys, const at::Tensor& values);
-  /// Tensors for the gradients of what `gathered` gave: in the state dtype; where the rank sees its own keys only,
-  /// the outputs.
-  Pair gradients(at::Tensor& keys, at::Tensor& values) const;
-  /// Each gradient to the rank that has its key, the way its key came; those of keys that this rank passed on are added
-  /// to its own here. A rank's outputs are the sums of what all make of its keys, its own first, then those of its host
-  /// and the sums of others in the order of ring ranks: the same bits in each run.
-  void returned(const Pair& from, at::Tensor& keys, at::Tensor& values);
+  bool any() const { return !exchange_.rounds.empty(); }
+  /// Whether rows of queries get results of several steps.
+  bool in_steps() const;
+  /// One step at least, in their order.
+  void forward(const Compute& compute);
+  /// The same, and each gradient to the rank that has its key, the way its key came; those of keys that this rank
+  /// passed on are added to its own here. keys, values: the gradients of the rank's own, sums of what all make of them,
+  /// in a fixed order that begins with its own part: the same bits in each run.
+  void backward(at::Tensor& keys, at::Tensor& values, const Compute& compute);
 
  private:
-  const batch::SeenKeys& seen() const { return keys_.seen[static_cast<size_t>(call_.feeds.ring_rank)]; }
-  bool is_gathered() const { return call_.feeds.seen_keys() > 0; }
-  /// One transaction of the messages in which this rank takes part; visit(transfer, message, the other rank).
+  const batch::SeenKeys& seen() const { return exchange_.seen[static_cast<size_t>(call_.feeds.ring_rank)]; }
+  size_t steps() const { return call_.feeds.blocks.size(); }
+  void make_room();
+  /// The step's keys are there: computes it, if it has blocks or none has had any.
+  void compute_step(size_t step, const Compute& compute, bool backward);
+  Pair gradients_of(size_t step);
+  void make_own();
+  void finish_gradients(size_t step);
+  std::optional<Flight> bring(size_t round);
+  std::optional<Flight> take_back(size_t step);
+  /// One transaction of the messages in which this rank takes part; visit(transfer, message, the other rank). awaited:
+  /// nothing is computed meanwhile.
   template <class Visit>
-  void exchange(const char* what, const std::vector<batch::KeyMessage>& messages, const Visit& visit);
+  Flight start(const char* what, const std::vector<batch::KeyMessage>& messages, bool awaited, const Visit& visit);
+  void land(std::optional<Flight>& flight);
 
   KernelCall& call_;
-  const batch::KeyExchange& keys_;
+  const batch::KeyExchange& exchange_;
+  Pair own_, received_;
+  Pair made_, on_host_;             // gradients of received keys; the same in host memory, where messages are added
+  Pair own_gradients_, sums_, to_;  // of own keys: as they are computed, in host memory, and where they go in the end
+  bool computed_ = false;
+  int on_their_way_ = 0;
 };
 
 }  // namespace switchyard::runtime

@@ -53,7 +53,8 @@ void append(SegmentTimes& times, const Piece& piece) {
   const bool marked = (!times.awaits.empty() && times.awaits.back().before == times.pieces.size()) ||
                       (!times.releases.empty() && times.releases.back().before == times.pieces.size());
   const auto differs = [&](const Piece& last) {
-    return last.exchange != piece.exchange || last.needs != piece.needs || piece.queue == ir::Queue::collective;
+    return last.exchange != piece.exchange || last.needs != piece.needs || piece.queue == ir::Queue::collective ||
+           last.share != 1 || piece.share != 1;
   };
   if (times.pieces.empty() || marked || differs(times.pieces.back())) {
     times.pieces.push_back(piece);
@@ -173,36 +174,122 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
   return std::get<Sums>(a) == std::get<Sums>(b);
 }
 
-SegmentTimes SegmentTimer::at(i64 T, const compiler::RingKeys* moves) const {
-  SegmentTimes times;
-  std::vector<std::optional<Piece>> pieces;  // nothing: of keys that nobody passes on
-  for (const Kind& kind : kinds_) {
-    if (const auto* computation = std::get_if<Computation>(&kind)) {
-      pieces.push_back(computed(*computation, T));
-      continue;
+// Parts of an instruction, in the order in which they start.
+std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, SegmentTimes& times) const {
+  const std::vector<size_t>& kinds = pieces_[instr - range_.first];
+  const auto passes_keys = [&](size_t kind) { return std::holds_alternative<Keys>(kinds_[kind]); };
+  if (known.keys && known.keys->any() && std::ranges::any_of(kinds, passes_keys))
+    return calls_with_keys(instr, known, times);
+  std::vector<Call> calls;
+  for (const size_t kind : kinds) {
+    if (passes_keys(kind)) continue;
+    std::optional<Piece>& piece = known.pieces[kind];
+    if (!piece) {
+      if (const auto* computation = std::get_if<Computation>(&kinds_[kind])) {
+        piece = computed(*computation, known.T);
+      } else {
+        const auto* exchange = std::get_if<Exchange>(&kinds_[kind]);
+        piece = transferred(exchange ? exchanged(*exchange, known.T)
+                                     : statistic_sums(std::get<Sums>(kinds_[kind]), known.T),
+                            times);
+      }
     }
-    const auto* exchange = std::get_if<Exchange>(&kind);
-    const auto* keys = std::get_if<Keys>(&kind);
-    if (keys && (!moves || !moves->any())) {
-      pieces.emplace_back();
-      continue;
-    }
-    times.exchanges.push_back(keys       ? passed_on(*keys, *moves)
-                              : exchange ? exchanged(*exchange, T)
-                                         : statistic_sums(std::get<Sums>(kind), T));
-    pieces.push_back(Piece{.what = Activity::communication,
-                           .fixed = times.exchanges.back().time.count,
-                           .exchange = static_cast<int>(times.exchanges.size()) - 1});
+    calls.push_back({*piece, segment_.code[instr].queue});
   }
-  size_t calls = 0;
-  double busy = 0;
-  for (const std::vector<size_t>& of_instr : pieces_)
-    for (const size_t kind : of_instr) {
-      if (!pieces[kind]) continue;
-      ++calls;
-      busy += total(*pieces[kind], T);
+  return calls;
+}
+
+// As runtime::KeyTransfer: each round of keys while the blocks before are computed, and gradients back while those
+// behind are.
+std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const {
+  const ir::Queue queue = stage_.overlap ? ir::Queue::collective : ir::Queue::compute;
+  std::vector<Piece> steps;
+  std::optional<size_t> values, gradients;
+  for (const size_t kind : pieces_[instr - range_.first]) {
+    if (const auto* keys = std::get_if<Keys>(&kinds_[kind])) {
+      (keys->summed ? gradients : values) = kind;
+      continue;
     }
-  const Piece rest{.fixed = rest_before_call(hardware_.device, calls, busy)};
+    std::optional<Piece>& attention = known.pieces[kind];
+    if (!attention) attention = computed(std::get<Computation>(kinds_[kind]), known.T);
+    steps = blocks(*attention, known);
+  }
+  size_t rounds = 0, returns = 0;
+  for (const batch::KeyExchange& exchange : known.keys->exchanges) {
+    rounds = std::max(rounds, exchange.rounds.size());
+    returns = std::max(returns, exchange.returns.size());
+  }
+  if (!gradients) returns = 0;
+  std::vector<Call> calls;
+  const auto pass_on = [&](size_t kind, size_t round) {
+    const auto [it, fresh] = known.transfers.try_emplace({kind, round});
+    if (fresh) {
+      const Keys& keys = std::get<Keys>(kinds_[kind]);
+      it->second = transferred(passed_on(keys.bytes, keys.summed, *known.keys, round), times);
+    }
+    calls.push_back({it->second, queue});
+    return static_cast<int>(calls.size()) - 1;
+  };
+  int coming = -1, going = -1;
+  for (size_t step = 0; step < std::max(steps.size(), returns); ++step) {
+    const int here = coming;
+    coming = step < rounds ? pass_on(*values, step) : -1;
+    if (here >= 0 && coming >= 0) calls.back().after = here;
+    if (step < steps.size() && total(steps[step], known.T) > 0)
+      calls.push_back({steps[step], ir::Queue::compute, here});
+    // Nothing goes back behind step 0, which has the rank's own keys.
+    if (step == 0 || step >= returns) continue;
+    const int before = going;
+    going = pass_on(*gradients, step);
+    calls.back().after = before;
+  }
+  return calls;
+}
+
+// Attention's piece by step. Each step goes through its rows of queries again.
+std::vector<Piece> SegmentTimer::blocks(const Piece& attention, const Known& known) const {
+  const batch::KeyExchange& exchange = known.keys->exchanges[0];
+  if (exchange.seen.empty()) return {{}, attention};
+  double all_rows = 0;
+  std::vector<std::pair<double, double>> steps;  // rows, pairs
+  for (const std::vector<batch::QueryBlock>& step : exchange.seen[static_cast<size_t>(known.ring)].blocks) {
+    auto& [rows, pairs] = steps.emplace_back();
+    for (const batch::QueryBlock& block : step) {
+      rows += block.qn;
+      pairs += attention_pairs(block);
+    }
+    all_rows = std::max(all_rows, rows);
+  }
+  std::vector<Piece> pieces;
+  double all = 0;
+  for (const auto& [rows, pairs] : steps) {
+    pieces.push_back({.fixed = rows == 0 ? 0 : attention.fixed * rows / all_rows + attention.per_pair * pairs});
+    all += pieces.back().fixed;
+  }
+  for (Piece& piece : pieces) piece.share = all > 0 ? piece.fixed / all : 1;
+  return pieces;
+}
+
+Piece SegmentTimer::transferred(const cost::Exchange& exchange, SegmentTimes& times) {
+  times.exchanges.push_back(exchange);
+  return {.what = Activity::communication,
+          .fixed = exchange.time.count,
+          .exchange = static_cast<int>(times.exchanges.size()) - 1};
+}
+
+SegmentTimes SegmentTimer::at(i64 T, const compiler::RingKeys* keys, int ring) const {
+  SegmentTimes times;
+  Known known{.T = T, .keys = keys, .ring = ring};
+  known.pieces.resize(kinds_.size());
+  std::vector<std::vector<Call>> calls_of;
+  size_t calls_in_all = 0;
+  double busy = 0;
+  for (size_t i = range_.first; i < range_.end; ++i)
+    for (const Call& call : calls_of.emplace_back(calls(i, known, times))) {
+      ++calls_in_all;
+      busy += total(call.piece, T);
+    }
+  const Piece rest{.fixed = rest_before_call(hardware_.device, calls_in_all, busy)};
   const auto from = [&](const std::vector<ir::UnitEvent>& events) {
     const auto first = static_cast<int>(range_.first);
     return static_cast<size_t>(std::ranges::lower_bound(events, first, {}, &ir::UnitEvent::instr) - events.begin());
@@ -211,21 +298,24 @@ SegmentTimes SegmentTimer::at(i64 T, const compiler::RingKeys* moves) const {
   int started = 0, needs = 0;                       // pieces of collectives; of those, how many have ended
   std::vector<int> ended(segment_.code.size(), 0);  // how many have when this collective has
   const auto start = [&](size_t i) {
-    const ir::Queue queue = segment_.code[i].queue;
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
-    for (const size_t kind : pieces_[i - range_.first]) {
-      if (!pieces[kind]) continue;
-      Piece wait = rest, piece = *pieces[kind];
+    const int before = started;
+    std::vector<int> ends;  // of this instruction's calls
+    for (const Call& call : calls_of[i - range_.first]) {
+      if (call.after >= 0) needs = std::max(needs, ends[static_cast<size_t>(call.after)]);
+      Piece wait = rest, piece = call.piece;
       wait.needs = piece.needs = needs;
       if (rest.fixed > 0) append(times, wait);
-      piece.queue = queue;
+      piece.queue = call.queue;
       if (piece.what == Activity::compute) std::tie(piece.first, piece.end) = std::pair(i, i + 1);
-      started += queue == ir::Queue::collective;
+      started += call.queue == ir::Queue::collective;
       append(times, piece);
       if (hardware_.device.host_waits) needs = started;
+      ends.push_back(started);
     }
     ended[i] = started;
+    if (segment_.code[i].queue == ir::Queue::compute && started > before) needs = started;
   };
   const auto end = [&](size_t i) {
     if (segment_.code[i].queue == ir::Queue::collective) needs = std::max(needs, ended[i]);
@@ -326,27 +416,21 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
-// Rounds of all positions side by side; gradients go backwards.
-cost::Exchange SegmentTimer::passed_on(const Keys& keys, const compiler::RingKeys& moves) const {
-  size_t rounds = 0;
-  for (const batch::KeyExchange& exchange : moves.exchanges) rounds = std::max(rounds, exchange.rounds.size());
-  cost::Exchange all;
-  for (size_t i = 0; i < rounds; ++i) {
-    const size_t round = keys.summed ? rounds - 1 - i : i;
-    std::vector<cost::Message> messages;
-    for (size_t position = 0; position < keys.bytes.size(); ++position) {
-      const auto& own_rounds = moves.exchanges[position].rounds;
-      if (round >= own_rounds.size()) continue;
-      for (const batch::KeyMessage& message : own_rounds[round]) {
-        const int from = moves.ranks[static_cast<size_t>(message.from)][position],
-                  to = moves.ranks[static_cast<size_t>(message.to)][position];
-        messages.push_back({keys.summed ? to : from, keys.summed ? from : to, message.count * keys.bytes[position],
-                            keys.summed});
-      }
+// A round of all positions, side by side; gradients go backwards.
+cost::Exchange SegmentTimer::passed_on(const std::vector<i64>& bytes, bool summed, const compiler::RingKeys& keys,
+                                       size_t round) const {
+  std::vector<cost::Message> messages;
+  for (size_t position = 0; position < bytes.size(); ++position) {
+    const batch::KeyExchange& exchange = keys.exchanges[position];
+    const auto& rounds = summed ? exchange.returns : exchange.rounds;
+    if (round >= rounds.size()) continue;
+    for (const batch::KeyMessage& message : rounds[round]) {
+      const int from = keys.ranks[static_cast<size_t>(message.from)][position],
+                to = keys.ranks[static_cast<size_t>(message.to)][position];
+      messages.push_back({summed ? to : from, summed ? from : to, message.count * bytes[position], summed});
     }
-    all = cost::in_turn(all, cost::exchange_over(hardware_, placement_, messages));
   }
-  return all;
+  return cost::exchange_over(hardware_, placement_, messages);
 }
 
 // The sums of a chunk of tokens after those of another: each a reduction and a gather.

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <deque>
+#include <map>
+#include <optional>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -27,6 +29,7 @@ struct Piece {
   int needs =
       0;  // so many pieces of the collective queue, counted from the segment's start, have ended before it starts
   int first = 0, end = 0;  // instructions of the segment whose operators it computes
+  double share = 1;        // of their time: a step of attention has a part of one
 };
 
 /// At the start of piece `before`.
@@ -78,9 +81,11 @@ class SegmentTimer {
   /// piece: of the segment; ir::kWhole: all of it.
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
                const cluster::Hardware& hardware, const cluster::Cluster& placement);
-  /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile; null: nothing.
+  /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the `ring`th;
+  /// null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are not known
+  /// (no SeenKeys).
   /// errors  UserError if the device has no rates for a data type
-  SegmentTimes at(i64 T, const compiler::RingKeys* keys = nullptr) const;
+  SegmentTimes at(i64 T, const compiler::RingKeys* keys = nullptr, int ring = 0) const;
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
@@ -112,6 +117,20 @@ class SegmentTimer {
     bool operator==(const Keys&) const = default;
   };
   using Kind = std::variant<Computation, Exchange, Sums, Keys>;
+  // A part of an instruction, and which part of it has ended before.
+  struct Call {
+    Piece piece{};
+    ir::Queue queue = ir::Queue::compute;
+    int after = -1;
+  };
+  // What was found of the calls of a micro-batch so far.
+  struct Known {
+    i64 T = 0;
+    const compiler::RingKeys* keys = nullptr;
+    int ring = 0;
+    std::vector<std::optional<Piece>> pieces{};               // of kinds
+    std::map<std::pair<size_t, size_t>, Piece> transfers{};   // of kinds of keys, by round
+  };
 
   void add(const ir::Instr& instr);
   void add_kind(Kind kind);
@@ -120,7 +139,12 @@ class SegmentTimer {
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
   cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
   cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
-  cost::Exchange passed_on(const Keys& keys, const compiler::RingKeys& moves) const;
+  std::vector<Call> calls(size_t instr, Known& known, SegmentTimes& times) const;
+  std::vector<Call> calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const;
+  static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
+  std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
+  cost::Exchange passed_on(const std::vector<i64>& bytes, bool summed, const compiler::RingKeys& keys,
+                           size_t round) const;
   void add_keys(const ir::Instr& instr, i64 ir::KeyBytes::*bytes);
 
   const ir::StageCode& stage_;

@@ -130,7 +130,7 @@ const ReplicaSegment& TaskWork::segment(const Task& t) {
 TimedSegment TaskWork::as_measured(const Task& t, TimedSegment timed) const {
   for (Piece& piece : timed.times.pieces) {
     if (piece.what != Activity::compute) continue;
-    piece.fixed = measured_->slowest(t, piece.first, piece.end);
+    piece.fixed = piece.share * measured_->slowest(t, piece.first, piece.end);
     piece.per_pair = piece.per_square = 0;
   }
   return timed;
@@ -203,7 +203,7 @@ const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
   for (size_t ring = 0; ring < mb.T.size(); ++ring) {
     std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass, t.piece, keys.ranks[ring]}];
     if (!timer) timer.emplace(timer_of(t, keys.ranks[ring]));
-    TimedSegment timed{timer->at(mb.T[ring], &keys), {}};
+    TimedSegment timed{timer->at(mb.T[ring], &keys, static_cast<int>(ring)), {}};
     const double pairs = batch::attention_pairs(mb.shard[ring]);
     double seconds = 0;
     for (const Piece& piece : timed.times.pieces) seconds += piece.fixed + piece.per_pair * pairs;

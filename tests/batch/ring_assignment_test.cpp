@@ -40,7 +40,7 @@ std::vector<RingLoad> loads_of(const std::vector<i64>& lengths, const std::vecto
   }
   std::vector<int> hosts(loads.size());
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) hosts[rank] = static_cast<int>(rank) / ring.ranks_per_host;
-  for (const std::vector<KeyMessage>& round : key_exchange(micro_batch, hosts).rounds)
+  for (const std::vector<KeyMessage>& round : key_exchange(micro_batch, KeyPassing::gather, hosts).rounds)
     for (const KeyMessage& message : round) {
       const auto from = static_cast<std::size_t>(message.from), to = static_cast<std::size_t>(message.to);
       (hosts[from] == hosts[to] ? loads[to].keys.inside : loads[to].keys.across) += message.count;

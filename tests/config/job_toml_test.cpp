@@ -71,7 +71,8 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
                               "recompute = \"none\", schedule = "
                               "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
                               "= 0, micro_batch_sequences = 0, "
-                              "packing = \"balanced\", ring_degree = \"document\", zero = 1, every = 1 }\n"));
+                              "packing = \"balanced\", ring_degree = \"document\", exchange = \"gather\", "
+                              "zero = 1, every = 1 }\n"));
   EXPECT_THAT(text, Not(HasSubstr("[batch]\nsequences")));
 }
 

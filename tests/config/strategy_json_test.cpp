@@ -38,6 +38,7 @@ Strategy uneven() {
   strategy.every = 4;
   strategy.packing = Packing::stream;
   strategy.ring_degree = RingDegree::uniform;
+  strategy.exchange = KeyPassing::ring;
   return strategy;
 }
 
@@ -70,6 +71,7 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "  \"micro_batch_sequences\": 0,\n"
             "  \"packing\": \"balanced\",\n"
             "  \"ring_degree\": \"document\",\n"
+            "  \"exchange\": \"gather\",\n"
             "  \"zero\": 1,\n"
             "  \"every\": 1\n"
             "}\n");
@@ -100,7 +102,7 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
       error("[]"),
       "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
       "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, packing, ring_degree, "
-      "zero, every, order.");
+      "exchange, zero, every, order.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].mesh.outer is \"1\"; a whole number is needed.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "layers": [0, 4]})")),

@@ -45,7 +45,7 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
             "micro_batch_sequences=2,sequence_parallel=false");
   for (const char* text : {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0",
                            "dp=2,packing=stream", "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4",
-                           "depth=2,every=3,schedule=zb-v"})
+                           "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring"})
     EXPECT_EQ(again(text), text);
 }
 
@@ -71,6 +71,7 @@ TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_THAT(error("every=0"), HasSubstr("has every = 0, which must be at least 1."));
   EXPECT_THAT(error("packing=streams"), AllOf(HasSubstr("balanced"), HasSubstr("stream")));
   EXPECT_THAT(error("ring_degree=4"), AllOf(HasSubstr("document"), HasSubstr("uniform")));
+  EXPECT_THAT(error("exchange=rings"), AllOf(HasSubstr("gather"), HasSubstr("ring")));
   EXPECT_THAT(error("schedule=zb"), HasSubstr("has schedule = \"zb\": one of \"gpipe\", \"1f1b\""));
   EXPECT_THAT(error("sequence_parallel=1"), HasSubstr("has sequence_parallel = \"1\": true or false is needed."));
   EXPECT_THAT(error("chunks=two"), HasSubstr("has chunks = \"two\": an integer is needed."));

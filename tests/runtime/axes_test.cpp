@@ -129,6 +129,20 @@ INSTANTIATE_TEST_SUITE_P(
                     "pp=2,ring=3,zero=2", "ring=3 + dp=2,tp=2"),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
+INSTANTIATE_TEST_SUITE_P(
+    RingInSteps, StageAxes,
+    testing::Values("ring=2,exchange=ring", "ring=3,exchange=ring", "ring=4,exchange=ring", "ring=6,exchange=ring",
+                    "ring=4,packing=stream,exchange=ring", "ring=3,packing=stream,exchange=ring",
+                    "ring=2,ulysses=2,exchange=ring", "tp=2,ring=2,exchange=ring",
+                    "tp=2,ring=2,sequence_parallel=false,exchange=ring", "tp=2,ring=2,inner=2,exchange=ring",
+                    "tp=8,ring=2,exchange=ring", "dp=2,ring=2,zero=0,exchange=ring", "ring=2,depth=2,exchange=ring",
+                    "pp=2,ring=2,inside=pipeline,recompute=full,exchange=ring",
+                    "pp=2,ring=2,schedule=zero-bubble,recompute=selective,exchange=ring",
+                    "tp=2,pp=2,ring=2,schedule=zb-v,exchange=ring", "tp=2,ulysses=2,ring=2,exchange=ring",
+                    "ring=4,ring_degree=uniform,zero=2,exchange=ring", "dp=2,ring=2,zero=3,exchange=ring",
+                    "ring=3,exchange=ring + dp=2,tp=2", "tp=2,ring=4,packing=stream,exchange=ring"),
+    [](const auto& p) { return "Case" + std::to_string(p.index); });
+
 INSTANTIATE_TEST_SUITE_P(Depth, StageAxes,
                          testing::Values("depth=4", "tp=2,depth=2,inner=2", "tp=2,ulysses=2,depth=2",
                                          "tp=4,depth=2,inner=2,sequence_parallel=false,recompute=selective",
@@ -221,6 +235,7 @@ TEST(Depth, AndInnerCutAChainOfTwoProductsThatEqualsOneRank) {
 TEST(Ring, SwitchesInsideAStepToAndFromOtherMeshes) {
   expect_like_one_rank(wide_llama(), {"ring=4", "4,1,1"}, 4, {24, 12});
   expect_like_one_rank(wide_llama(), {"dp=2,ring=2", "ring=2,ulysses=2", "1,4,1"}, 4, {24, 14, 8});
+  expect_like_one_rank(wide_llama(), {"ring=4,exchange=ring", "ring=4", "dp=2,ring=2,exchange=ring"}, 4, {24, 14, 8});
   expect_like_one_rank(wide_llama(), {"pp=2,ring=2,schedule=zb-v", "ring=4,zero=3"}, 4, {24, 12});
 }
 

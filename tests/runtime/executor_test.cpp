@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <random>
 #include <set>
@@ -169,8 +170,9 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
   std::mt19937 random(14);
   const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
   const std::vector<std::vector<std::string>> jobs = {
-      {"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}, {"tp=4,inner=2"}, {"tp=2,ulysses=2,inner=2"}};
-  for (int round = 0; round < 12; ++round) {
+      {"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}, {"tp=4,inner=2"}, {"tp=2,ulysses=2,inner=2"},
+      {"ring=4,packing=stream,exchange=ring"}, {"tp=2,ring=2,exchange=ring", "ring=4"}};
+  for (int round = 0; round < 16; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);
     config::StrategySettings settings{.recompute = static_cast<config::Recompute>(pick(3)),
@@ -223,6 +225,26 @@ TEST(Executor, CollectivesRunBesideComputingWhereTheyMay) {
   EXPECT_EQ(threads_of(true, false), 1u);
   EXPECT_EQ(threads_of(false, true), 1u);
   EXPECT_EQ(threads_of(true, {}), 1u) << "threads of a process move no message by themselves";
+}
+
+// Keys of the next step, and gradients of the one before, beside a step of attention.
+TEST(Executor, KeysThatComeInStepsMoveBesideComputingWhereTheyMay) {
+  const auto threads_of = [](const std::string& spec, bool beside) {
+    std::mutex mutex;
+    std::map<std::string, std::set<std::thread::id>> threads;
+    TinyOptions options{.beside = beside};
+    options.wrap = watched([&](int rank, const comm::Transaction& transaction) {
+      const std::lock_guard lock(mutex);
+      if (rank == 0) threads[transaction.name].insert(std::this_thread::get_id());
+    });
+    EXPECT_THAT(run_tiny(tiny_plans({spec}, 3), {tiny_documents(4, 5)}, options).ends, Each(IsEmpty()));
+    EXPECT_GT(threads["keys and values of attention"].size(), 0u);
+    threads["gradients of keys and values"].merge(threads["keys and values of attention"]);
+    return threads["gradients of keys and values"].size();
+  };
+  EXPECT_EQ(threads_of("ring=3,packing=stream,exchange=ring", true), 2u);
+  EXPECT_EQ(threads_of("ring=3,packing=stream,exchange=ring", false), 1u);
+  EXPECT_EQ(threads_of("ring=3,packing=stream", true), 1u) << "nothing is computed meanwhile";
 }
 
 // What fails while a collective is on its way ends all ranks, and its message names rank, operation and peer.

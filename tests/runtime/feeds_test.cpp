@@ -53,13 +53,13 @@ TEST(Feeds, AStageThatReadsNoTokensNeedsNone) {
   const batch::MicroBatch row{{6}, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 1, 1}}}};
   const MicroBatchFeeds feeds = feeds_of(row, Documents(2), {}, 4, {.reads_tokens = false});
   EXPECT_THAT(integers(feeds.positions.narrow(0, 0, 5)), ElementsAre(0, 1, 0, 1, 2));
-  EXPECT_EQ(feeds.blocks.size(), 2u);
+  EXPECT_EQ(feeds.blocks.at(0).size(), 2u);
   EXPECT_THAT(message(row, Documents(2)), HasSubstr("document 1 has 0 tokens, and a micro-batch its first 2"));
 }
 
 TEST(Feeds, PaddingHasNoBlockOfAttention) {
   const batch::MicroBatch row{{8}, {{{1, 0, 2, 1}, {0, 0, 3, 1}, {-1, 0, 3, 1}}}};
-  const auto blocks = feeds_of(row, kDocuments, {}, 4, {.state = DType::f32}).blocks;
+  const auto blocks = feeds_of(row, kDocuments, {}, 4, {.state = DType::f32}).blocks.at(0);
   ASSERT_EQ(blocks.size(), 2u);
   EXPECT_EQ(blocks[1].q, 2);
   EXPECT_EQ(blocks[1].k, 2);
@@ -96,11 +96,28 @@ TEST(Feeds, ARingRankHasItsPartsOfDocumentsAndTheLabelBehindEachIsTheNextToken) 
   EXPECT_THAT(integers(second.ids), ElementsAre(6, 7, 3, 4));
   EXPECT_THAT(integers(second.positions), ElementsAre(1, 2, 0, 1));
   EXPECT_THAT(integers(second.labels), ElementsAre(7, 8, 4, -1));
-  EXPECT_EQ(first.seen_keys(), 5) << "its last query sees the whole document";
-  EXPECT_EQ(second.seen_keys(), 3 + 2);
+  EXPECT_EQ(first.ring_keys.seen.at(0).rows, 5) << "its last query sees the whole document";
+  EXPECT_EQ(first.longest, 5);
+  EXPECT_EQ(first.ring_keys.seen.at(1).rows, 3 + 2);
   ASSERT_EQ(second.blocks.size(), 2u);
-  EXPECT_EQ(second.blocks[0].kn, 3);
-  EXPECT_EQ(second.blocks[1].k, 3);
+  EXPECT_TRUE(second.blocks[0].empty()) << "all blocks wait for the keys";
+  ASSERT_EQ(second.blocks[1].size(), 2u);
+  EXPECT_EQ(second.blocks[1][0].kn, 3);
+  EXPECT_EQ(second.blocks[1][1].k, 3);
+}
+
+TEST(Feeds, KeysThatComeInStepsHaveBlocksOfTheirOwn) {
+  const batch::MicroBatch row{{4, 4}, {{{0, 0, 2, 1}, {0, 6, 2, 1}}, {{0, 2, 4, 1}}}};
+  const MicroBatchFeeds feeds = feeds_of(row, {{1, 2, 3, 4, 5, 6, 7, 8}}, {}, 7,
+                                         {.state = DType::f64, .passing = KeyPassing::ring});
+  ASSERT_EQ(feeds.blocks.size(), 2u);
+  ASSERT_EQ(feeds.blocks[0].size(), 2u);
+  EXPECT_TRUE(feeds.blocks[0][1].causal);
+  EXPECT_EQ(feeds.blocks[0][1].kn, 4) << "its own keys";
+  ASSERT_EQ(feeds.blocks[1].size(), 1u);
+  EXPECT_FALSE(feeds.blocks[1][0].causal);
+  EXPECT_EQ(feeds.blocks[1][0].q, 2) << "the last two see what comes";
+  EXPECT_EQ(feeds.blocks[1][0].kn, 4);
 }
 
 TEST(Feeds, ATokensKeyOfDropoutIsTheSameOnAnyRingRank) {

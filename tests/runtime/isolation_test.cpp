@@ -69,7 +69,9 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Isolation,
                          testing::Values(std::pair("1,1,1", 1), std::pair("1,2,1", 2), std::pair("1,4,1", 4),
                                          std::pair("1,2,2", 4), std::pair("ring=2", 2), std::pair("ring=3", 3),
                                          std::pair("ring=4,ring_degree=uniform", 4),
-                                         std::pair("ring=2,ulysses=2,ring_degree=uniform", 4)),
+                                         std::pair("ring=2,ulysses=2,ring_degree=uniform", 4),
+                                         std::pair("ring=3,packing=stream,exchange=ring", 3),
+                                         std::pair("ring=4,packing=stream,exchange=ring", 4)),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

@@ -213,7 +213,12 @@ TEST(RowMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
                            "ring=2,ulysses=2",
                            "dp=2,ring=2,zero=2",
                            "ring=2,depth=2",
-                           "pp=2,ring=2"})
+                           "pp=2,ring=2",
+                           "ring=4,packing=stream,exchange=ring",
+                           "ring=4,zero=3,exchange=ring",
+                           "tp=2,ring=2,recompute=selective,exchange=ring",
+                           "ring=2,ulysses=2,packing=stream,exchange=ring",
+                           "pp=2,ring=2,exchange=ring"})
     for (const int hosts : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} on {} hosts", spec, hosts));
       const compiler::Plans plans = plans_of("llama", {spec}, 4, hosts, precision_from("fp32"));

@@ -100,8 +100,9 @@ TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_t
 
 // A micro-batch on ring ranks that are the only ones of a strategy, and its forward and backward runs.
 struct RingStep {
-  RingStep(const std::string& strategy, int hosts, int devices, batch::MicroBatch micro_batch)
-      : plans(plans_under({strategy}, hosts, devices)), step(plans, 0) {
+  RingStep(const std::string& strategy, int hosts, int devices, batch::MicroBatch micro_batch,
+           const compiler::CodeOptions& how = {})
+      : plans(plans_under({strategy}, hosts, devices, 1, how)), step(plans, 0) {
     for (auto& replica : step.plan.phases[0].replica) replica = {micro_batch};
     step.program = compiler::assemble(step.plan, plans, {});
   }
@@ -132,6 +133,49 @@ TEST(TaskWorkOnARing, keys_pass_in_each_attention_and_their_gradients_come_back)
     EXPECT_GT(keys, 0);
     EXPECT_NEAR(passed_on, keys, 1e-12) << name_of(pass);
   }
+}
+
+// Seconds of communication, and of the part that nothing hides.
+std::pair<double, double> communication(const SegmentTimes& times) {
+  double all = 0, exposed = 0;
+  Queues queues;
+  std::vector<Part> parts;
+  for (const Piece& piece : times.pieces) {
+    queues.add(piece, piece.fixed, parts);
+    if (piece.what == Activity::communication) all += piece.fixed;
+  }
+  queues.finish(parts);
+  for (const Part& part : parts) exposed += part.computes ? 0 : part.seconds;
+  return {all, exposed};
+}
+
+// At 1 GB/s keys come in 2 microseconds while the rank computes its own blocks, which takes 35. Gradients of what came
+// last can hide behind nothing.
+TEST(TaskWorkOnARing, keys_that_come_in_steps_hide_behind_the_blocks_before) {
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e9};
+  std::map<std::pair<bool, Pass>, double> computing;
+  for (const bool in_steps : {false, true})
+    for (const bool overlap : {false, true}) {
+      const RingStep ring(in_steps ? "ring=2,exchange=ring" : "ring=2", 1, 2, kShared, {.overlap = overlap});
+      KnownSegments known;
+      TaskWork work(ring.step.plan, ring.plans, hardware, known);
+      const ir::StageCode& code = ring.plans.strategies()[0].groups[0].stages[0];
+      for (const Pass pass : {Pass::F, Pass::BW}) {
+        double values = 0, gradients = 0, seconds = 0;
+        for (const ir::Instr& instr : code.segment(pass).code) {
+          values += 16 * static_cast<double>(ir::key_bytes(code, instr, 0).values) / 1e9;
+          gradients += 16 * static_cast<double>(ir::key_bytes(code, instr, 0).gradients) / 1e9;
+        }
+        const SegmentTimes& times = *work.segment(ring.run(pass)).times;
+        const auto [all, exposed] = communication(times);
+        EXPECT_NEAR(all, values + gradients, 1e-12);
+        EXPECT_NEAR(exposed, in_steps && overlap ? gradients : values + gradients, 1e-12) << name_of(pass);
+        for (const Piece& piece : times.pieces) seconds += piece.what == Activity::compute ? piece.fixed : 0;
+        const auto [it, fresh] = computing.try_emplace({overlap, pass}, seconds);
+        EXPECT_NEAR(it->second, seconds, 1e-9) << "as many pairs";
+      }
+    }
 }
 
 // Chunks of 4 tokens on two hosts of two ranks: each rank of the first host gets 8 keys from the other one, which sees

@@ -70,6 +70,7 @@ def random_strategy(draw, name, ranks, zero_0):
         strategy["activation_cap"] = draw.randint(2, 8)
     if ring > 1:
         strategy["ring_degree"] = draw.choice(["document", "uniform"])
+        strategy["exchange"] = draw.choice(["gather", "ring"])
     strategy["zero"] = 0 if zero_0 else draw.choice([1, 2, 3])
     if draw.random() < 0.3:
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)

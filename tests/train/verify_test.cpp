@@ -67,6 +67,7 @@ std::vector<Case> several_strategies() {
   cases.push_back({"qwen3-yarn", {"tp=3,pp=2", "pp=2,ulysses=3"}});
   cases.push_back({"llama-gqa", {"ring=4,ring_degree=uniform"}});
   cases.push_back({"llama-gqa", {"tp=2,ring=2", "ring=4"}});
+  cases.push_back({"llama-gqa", {"ring=4,ring_degree=uniform,exchange=ring"}});
   cases.push_back({"qwen2", {"pp=2,ring=2", "ring=2,ulysses=2"}});
   cases.push_back({"gpt2", {"dp=2,ring=2", "1,1,3"}});
   cases.push_back({"gpt2", {"1,5,1", "2,1,2"}});

@@ -42,6 +42,12 @@ i64 pair_bytes(const Type& k, i64 tokens, DType type) {
   return 2 * allocated(tokens * k.shape.size[1] * size_of(type));
 }
 
+// What several blocks add to the rows of queries, in the state dtype where it is another one.
+i64 wide_rows(const Type& q, const CallSize& size) {
+  const DType state = state_of(q.dtype);
+  return size.in_steps && state != q.dtype ? allocated(size.tokens * q.shape.size[1] * size_of(state)) : 0;
+}
+
 // Alignments of a dim of heads, which follow from those of the queries' features.
 std::vector<i64> head_alignments(std::span<const Type> in, i64 head_dim, i64 kv_heads) {
   check(in[1].shape.size[1] == kv_heads * head_dim && in[1].shape == in[2].shape,
@@ -103,7 +109,8 @@ Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const 
 }
 
 i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return pair_bytes(in[1], size.seen_keys, in[1].dtype) + attention_workspace(in[0], in[1], head_dim_, size.longest, 2);
+  return pair_bytes(in[1], size.seen_keys, in[1].dtype) + wide_rows(in[0], size) +
+         attention_workspace(in[0], in[1], head_dim_, size.longest, 2);
 }
 
 KeyBytes Attention::key_bytes(std::span<const Type> in) const {
@@ -123,15 +130,17 @@ Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) cons
   return cost;
 }
 
-// Kernels other than bf16: the product of output and its gradient, one number for each query and head. Where keys are
-// brought together their gradients are, too; those of its own are then summed in the state dtype.
+// Kernels other than bf16: the product of output and its gradient, one number for each query and head. Where keys come
+// from other ranks, their gradients are made here, too; those of its own are summed in the state dtype,
+// from the first step on or when all are computed.
 i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
   const DType state = state_of(in[1].dtype);
   const i64 seen = pair_bytes(in[2], size.seen_keys, in[2].dtype), gradients = pair_bytes(in[2], size.seen_keys, state);
   if (in[1].dtype != DType::bf16)
     return seen + gradients + in[1].shape.size[1] / head_dim_ * size.tokens * size_of(in[1].dtype);
   const i64 sums = size.seen_keys > 0 ? pair_bytes(in[2], size.tokens, state) : 0;
-  return gradients + std::max(sums, seen + attention_workspace(in[1], in[2], head_dim_, size.longest, 4));
+  const i64 kernel = seen + attention_workspace(in[1], in[2], head_dim_, size.longest, 4);
+  return gradients + (size.in_steps ? sums + kernel + wide_rows(in[1], size) : std::max(sums, kernel));
 }
 
 KeyBytes AttentionDx::key_bytes(std::span<const Type> in) const {

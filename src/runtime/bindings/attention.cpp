@@ -9,18 +9,30 @@
 #include "kernels/unfused_attention.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/key_transfer.hpp"
+#include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
 double scale_of(i64 head_dim) { return 1 / std::sqrt(static_cast<double>(head_dim)); }
 
+// Rows of queries in the dtype in which several steps add to them: `out` itself, or others that are copied there.
+struct WideRows {
+  WideRows(at::Tensor& target, DType type)
+      : out(target),
+        rows(dtype_of(target) == type ? target : empty({target.size(0), target.size(1)}, type, target.device())) {}
+  void finish() const {
+    if (!rows.is_same(out)) out.copy_(rows);
+  }
+  at::Tensor &out, rows;
+};
+
 // Chooses the weights kept by dropout. Rows are a document's queries; column numbers count heads and keys.
 void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
   constexpr i64 kMostKeys = i64{1} << 32;
   const i64 first = call.first_row(call.instr.out[2]);
   i64 at = 0;
-  for (const kernels::AttentionBlock& block : call.feeds.blocks) {
+  for (const kernels::AttentionBlock& block : call.feeds.blocks[0]) {
     const i64 L = block.qn;
     for (i64 head = 0; head < kept.size(0); ++head) {
       at::Tensor part = kept.select(0, head).narrow(0, at, L * L).view({L, L});
@@ -36,32 +48,43 @@ void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
 
 // The statistics are a (T, heads) value of the graph. The kernel stores them as (heads, T) in the same memory.
 void run_attention(KernelCall& call) {
-  const i64 D = call.op<ir::Attention>().head_dim();
+  const auto D = static_cast<int>(call.op<ir::Attention>().head_dim());
   at::Tensor lse = call.out[1].view({call.out[1].size(1), call.out[1].size(0)});
-  const auto [k, v] = KeyTransfer(call).gathered(call.in[1], call.in[2]);
-  kernels::attention(call.out[0], lse, call.in[0], k, v, call.feeds.blocks, static_cast<int>(D), scale_of(D));
+  KeyTransfer keys(call, call.in[1], call.in[2]);
+  WideRows o(call.out[0], keys.in_steps() ? call.state : dtype_of(call.out[0]));
+  keys.forward([&](const KeyTransfer::Step& step) {
+    const auto kernel = step.first ? kernels::attention : kernels::attention_to_more_keys;
+    kernel(o.rows, lse, call.in[0], step.keys.first, step.keys.second, step.blocks, D, scale_of(D));
+  });
+  o.finish();
 }
 
 void run_attention_dx(KernelCall& call) {
-  const i64 D = call.op<ir::AttentionDx>().head_dim();
+  const auto D = static_cast<int>(call.op<ir::AttentionDx>().head_dim());
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
-  KeyTransfer keys(call);
-  KeyTransfer::Pair seen = keys.gathered(call.in[2], call.in[3]), gradients = keys.gradients(call.out[1], call.out[2]);
-  kernels::attention_backward(call.out[0], gradients.first, gradients.second, call.in[0], call.in[1], seen.first,
-                              seen.second, call.in[4], lse, call.feeds.blocks, static_cast<int>(D), scale_of(D));
-  seen = {};  // before the sums take memory
-  keys.returned(gradients, call.out[1], call.out[2]);
+  KeyTransfer keys(call, call.in[2], call.in[3]);
+  if (!keys.any())
+    return kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2],
+                                       call.in[3], call.in[4], lse, call.feeds.blocks[0], D, scale_of(D));
+  WideRows dq(call.out[0], keys.in_steps() ? call.state : dtype_of(call.out[0]));
+  dq.rows.zero_();
+  keys.backward(call.out[1], call.out[2], [&](const KeyTransfer::Step& step) {
+    at::Tensor dk = step.gradients.first, dv = step.gradients.second;
+    kernels::add_attention_gradients(dq.rows, dk, dv, call.in[0], call.in[1], step.keys.first, step.keys.second,
+                                     call.in[4], lse, step.blocks, D, scale_of(D));
+  });
+  dq.finish();
 }
 
 void run_unfused_attention(KernelCall& call) {
   const auto& op = call.op<ir::UnfusedAttention>();
   const int D = static_cast<int>(op.head_dim());
-  kernels::attention_weights(call.out[1], call.in[0], call.in[1], call.feeds.blocks, D, scale_of(D));
+  kernels::attention_weights(call.out[1], call.in[0], call.in[1], call.feeds.blocks[0], D, scale_of(D));
   if (op.dropout() > 0) {
     choose_weights(call, call.out[2], op.site(), op.dropout());
     kernels::dropout(call.out[3], call.out[1], call.out[2], op.dropout());
   }
-  kernels::weigh_values(call.out[0], op.dropout() > 0 ? call.out[3] : call.out[1], call.in[2], call.feeds.blocks, D);
+  kernels::weigh_values(call.out[0], op.dropout() > 0 ? call.out[3] : call.out[1], call.in[2], call.feeds.blocks[0], D);
 }
 
 void run_unfused_attention_dx(KernelCall& call) {
@@ -70,7 +93,7 @@ void run_unfused_attention_dx(KernelCall& call) {
   kernels::DroppedWeights dropped;
   if (op.dropout() > 0) dropped = {&call.in[5], &call.in[6], op.dropout()};
   kernels::unfused_attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2],
-                                      call.in[3], call.in[4], dropped, call.feeds.blocks, D, scale_of(D));
+                                      call.in[3], call.in[4], dropped, call.feeds.blocks[0], D, scale_of(D));
 }
 
 }  // namespace switchyard::runtime

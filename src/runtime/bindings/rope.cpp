@@ -19,8 +19,7 @@ std::pair<at::Tensor, at::Tensor> RopeTables::get(int head_dim, i64 positions, c
 
 void run_rope(KernelCall& call) {
   const auto& op = call.op<ir::Rope>();
-  i64 longest = 1;
-  for (const kernels::AttentionBlock& block : call.feeds.blocks) longest = std::max<i64>(longest, block.kn);
+  const i64 longest = std::max<i64>(1, call.feeds.longest);
   const auto [cos, sin] = call.rope.get(static_cast<int>(op.head_dim()), longest, call.feeds.weights);
   kernels::rope(call.out[0], call.in[0], cos, sin, call.in[1], static_cast<int>(op.head_dim()), op.inverse());
 }

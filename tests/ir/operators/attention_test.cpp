@@ -58,6 +58,25 @@ TEST(AttentionDx, holds_a_number_for_each_query_and_head_besides_its_results) {
   }
 }
 
+// Keys and values of other ring ranks, and their gradients in the state dtype; where several steps add to queries in
+// bf16, these in fp32, too.
+TEST(Attention, has_memory_for_keys_of_other_ring_ranks) {
+  for (const DType type : {DType::f32, DType::f64, DType::bf16}) {
+    const Type q = tokens_by(type, 128, {16}), k = tokens_by(type, 64, {16}), lse = tokens_by(type, 8, {1});
+    const std::vector<Type> in = {q, k, k}, out = {q, lse}, back = {q, q, k, k, q, lse}, gradients = {q, k, k};
+    const i64 state = type == DType::f64 ? 8 : 4, keys = 2 * 40 * 64 * size_of(type), sums = 2 * 40 * 64 * state;
+    const i64 wide = type == DType::bf16 ? 300 * 128 * state : 0, own = type == DType::bf16 ? 2 * 300 * 64 * state : 0;
+    const Attention forward(16, 4);
+    const AttentionDx backward(16, 4);
+    const CallSize none{300, 100}, gathered{300, 100, 40}, in_steps{300, 100, 40, true};
+    EXPECT_EQ(forward.workspace(in, out, gathered), forward.workspace(in, out, none) + keys);
+    EXPECT_EQ(forward.workspace(in, out, in_steps), forward.workspace(in, out, none) + keys + wide);
+    EXPECT_EQ(backward.workspace(back, gradients, gathered), backward.workspace(back, gradients, none) + keys + sums);
+    EXPECT_EQ(backward.workspace(back, gradients, in_steps),
+              backward.workspace(back, gradients, none) + keys + sums + own + wide);
+  }
+}
+
 TEST(AttentionDx, leaves_key_gradients_as_partials_where_queries_are_cut_finer) {
   Question question({4, 2});
   for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}})

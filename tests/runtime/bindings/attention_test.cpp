@@ -11,7 +11,7 @@ constexpr i64 kT = 5, kHeads = 2, kD = 4;
 
 void two_documents(OneCall& call) {
   call.feeds.T = kT;
-  call.feeds.blocks = {{0, 3, 0, 3, true}, {3, 2, 3, 2, true}};
+  call.feeds.blocks = {{{0, 3, 0, 3, true}, {3, 2, 3, 2, true}}};
 }
 
 // One key/value head serves both query heads. Returns o and lse.

@@ -10,7 +10,7 @@ namespace {
 at::Tensor turned(const at::Tensor& x, const at::Tensor& positions, bool inverse) {
   OneCall call(std::make_shared<ir::Rope>(4, inverse));
   call.feeds.weights = nothing({x.size(0)});
-  call.feeds.blocks = {{0, 8, 0, 8, true}};
+  call.feeds.longest = 8;
   call.in = {x, positions};
   call.out = {nothing({x.size(0), x.size(1)})};
   call.run();

@@ -1,0 +1,52 @@
+#include "runtime/flight.hpp"
+
+#include <future>
+#include <utility>
+
+namespace switchyard::runtime {
+
+struct Flight::State {
+  void run() {
+    times.begin = std::chrono::steady_clock::now();
+    work();
+    times.end = std::chrono::steady_clock::now();
+  }
+
+  std::function<void()> work;
+  Times times{};
+  std::promise<void> done;
+  std::future<void> ended;
+};
+
+Flight::Flight(std::function<void()> work) : state_(std::make_shared<State>()) { state_->work = std::move(work); }
+
+const Flight::Times& Flight::run() {
+  state_->run();
+  state_->times.waiting = state_->times.begin;
+  return state_->times;
+}
+
+void Flight::start(Stream& stream) {
+  started_ = true;
+  state_->ended = state_->done.get_future();
+  stream.enqueue([running = state_]() mutable {
+    std::exception_ptr error;
+    try {
+      running->run();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    std::promise<void> done = std::move(running->done);
+    running.reset();  // whoever waits is the last to let go
+    error ? done.set_exception(error) : done.set_value();
+  });
+}
+
+const Flight::Times& Flight::wait() {
+  if (!started_) return state_->times;
+  state_->times.waiting = std::chrono::steady_clock::now();
+  state_->ended.get();
+  return state_->times;
+}
+
+}  // namespace switchyard::runtime

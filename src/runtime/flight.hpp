@@ -1,0 +1,35 @@
+// Work of a rank on its way beside what the rank computes.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "runtime/stream.hpp"
+
+namespace switchyard::runtime {
+
+/// One piece of work, with all that it needs, of which it lets go where it is waited for, by the waiting thread: so the
+/// memory taken follows from the code alone. Work that nobody waits for, as the run failed, ends by itself.
+class Flight {
+ public:
+  /// When it ran, and since when the caller waited for it.
+  struct Times {
+    std::chrono::steady_clock::time_point begin, end, waiting;
+  };
+  explicit Flight(std::function<void()> work);
+  /// Runs it at once.
+  const Times& run();
+  /// On the stream, behind what that has to do.
+  void start(Stream& stream);
+  bool started() const { return started_; }
+  /// Until it has ended, if it was started. Throws what made it fail.
+  const Times& wait();
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+  bool started_ = false;
+};
+
+}  // namespace switchyard::runtime
