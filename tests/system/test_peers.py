@@ -44,7 +44,7 @@ def test_a_log_normal_distribution_has_its_mean_and_its_ends():
 
 
 def test_a_case_replaces_values_of_the_shipped_cluster(tmp_path):
-    file = peers.cluster_file(CASES["flexsp: 7B, GitHub"], tmp_path)
+    file = peers.cluster_file(CASES["flexsp: 7B, GitHub, full recomputation"], tmp_path)
     found = tomllib.loads(file.read_text())
     shipped = tomllib.loads((tiny.ROOT / "clusters" / "a100-80g.toml").read_text())
     assert found["device"]["memory"] == "39.4 GiB" and found["links"]["inter_host"]["shared_by"] == 8
