@@ -49,7 +49,8 @@ i64 StageMesh::parts(std::span<const StageAxis> axes) const {
 
 int StageMesh::replicas() const { return static_cast<int>(parts(kReplicas)); }
 
-i64 StageMesh::copies() const { return parts(row_cuts(*this, 3).stored); }
+// All axes but those that cut weights: row_cuts has them all at stage 3.
+i64 StageMesh::copies() const { return ranks() / parts(kWeights); }
 
 std::string to_string(const StageMesh& mesh) {
   std::string text;

@@ -34,7 +34,8 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
   const int layers = static_cast<int>((units_.model().layers + placement.pp - 1) / placement.pp);
   const double work =
       it->second.compute * static_cast<double>(sums.tokens) + it->second.per_pair * sums.attention_pairs;
-  return layers * work / (by_ranks ? placement.stage_ranks() : placement.ring()) / placement.dp /
+  return layers * work /
+         (by_ranks ? placement.stage_ranks() * placement.dp : placement.ring() * placement.pipelines()) /
          static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
@@ -46,7 +47,7 @@ double CostModel::layers_bound(const Placement& p, config::Recompute recompute, 
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
     if (sums.documents == 0) continue;
-    const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
+    const i64 micro_batch = filled_micro_batch(sums, p.pipelines() * p.ring(), capacity);
     sum += std::max(most * work(least, units_.least(StageKind::middle, p.code_mesh(), recompute, micro_batch, split),
                                 micro_batch, capacity, sums, p),
                     layers * alone(through, sums.longest, p));
@@ -76,12 +77,12 @@ i64 CostModel::filled_micro_batch(const Sums& sums, int lanes, i64 capacity) con
 // Ring ranks count as pipelines, of which the slowest decides.
 double CostModel::work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
                        const Placement& p) const {
-  const int lanes = p.dp * p.ring();
+  const int pipelines = p.pipelines(), lanes = pipelines * p.ring();
   const double tokens = static_cast<double>(sums.tokens) / lanes, attention_pairs = sums.attention_pairs / lanes;
   const i64 apart = p.ring() > 1 ? (sums.tokens + capacity - 1) / capacity : sums.documents;
   return std::max({least.compute * tokens + least.per_pair * attention_pairs,
                    filled.compute * std::min(tokens, static_cast<double>(micro_batch)),
-                   static_cast<double>((apart + p.dp - 1) / p.dp) * alone(least, sums.shortest, p)});
+                   static_cast<double>((apart + pipelines - 1) / pipelines) * alone(least, sums.shortest, p)});
 }
 
 // A document by itself, on as many ring ranks as are best.
@@ -95,7 +96,7 @@ double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) cons
 // are split, weight gradients are not on this path.
 double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
   const Placement& p = shape.placement;
-  const i64 micro_batch = filled_micro_batch(sums, p.dp * p.ring(), capacity);
+  const i64 micro_batch = filled_micro_batch(sums, p.pipelines() * p.ring(), capacity);
   const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
     return parts.sum([&](StageKind kind) {
       return units_.least(kind, p.code_mesh(), shape.recompute, T, shape.splits_gradients(), passed);
@@ -206,7 +207,7 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
 double CostModel::replica_bound(const Shape& shape, i64 capacity, Replica& replica) const {
   const std::span<const PackedSequence> micro_batches = replica.micro_batches;
   const Times plain{replica.forward, replica.most_forward, replica.first_forward, gradients(shape, capacity, replica)};
-  if (shape.placement.zero == 1) return pipeline_bound(shape, plain, micro_batches);
+  if (!shape.placement.runs_transfer()) return pipeline_bound(shape, plain, micro_batches);
   double bound = 0;
   for (const bool transfers_first : {false, true})
     bound = std::max(bound, pipeline_bound(shape, with_transfers(plain, shape, micro_batches.size(), transfers_first),
@@ -218,13 +219,10 @@ double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range ra
   double sum = 0;
   for (Step& step : steps(shape.placement, capacity, range, Rings::even)) {
     double slowest = 0;
-    if (shape.placement.zero > 1) {
-      if (!step.slowest.micro_batches.empty()) slowest = replica_bound(shape, capacity, step.slowest);
-    } else {
-      for (Replica& replica : step.replicas)
-        if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, capacity, replica));
-      if (speedup_ > 1) slowest = std::max(slowest / speedup_, shared_bound(shape, step.replicas));
-    }
+    for (Replica& replica : step.timed)
+      if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, capacity, replica));
+    if (speedup_ > 1 && !shape.placement.runs_transfer())
+      slowest = std::max(slowest / speedup_, shared_bound(shape, step.timed));
     sum += slowest;
   }
   return sum / static_cast<double>(workload_.steps.size());

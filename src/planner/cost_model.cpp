@@ -149,11 +149,12 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
     if (length > above && length <= longest(range)) chosen.push_back(length);
   if (chosen.empty()) return {};
   batch::BucketSpec spec{
-      .max_length = longest(range), .strategy = 0, .replicas = placement.dp, .micro_batch_tokens = capacity};
+      .max_length = longest(range), .strategy = 0, .replicas = placement.pipelines(), .micro_batch_tokens = capacity};
   spec.multiple = placement.code_ranks();
   const bool assigned = placement.ring() > 1 && rings == Rings::assigned;
-  if (assigned) spec.rings.assign(static_cast<size_t>(placement.dp), ring_loads_.ring(placement));
-  spec.pipelines.assign(static_cast<size_t>(placement.dp), {.speed = 1, .stages = placement.pp});
+  const auto pipelines = static_cast<size_t>(placement.pipelines());
+  if (assigned) spec.rings.assign(pipelines, ring_loads_.ring(placement));
+  spec.pipelines.assign(pipelines, {.speed = 1, .stages = placement.pp});
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
   Replicas unlike;  // distinct pipelines: equal ones take equally long
   int number = -1;
@@ -174,23 +175,23 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
   return unlike;
 }
 
+// Of micro-batches that are not yet assigned to ring ranks, lower bounds.
 CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const PackedSequence> micro_batches,
                                       config::Recompute recompute, Pass pass, i64 capacity, ByKind* most) const {
   ByKind sum{};
+  const StageMesh mesh = p.code_mesh();
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if (kind != StageKind::middle && (p.pp == 1) != (kind == StageKind::whole)) continue;
+    const TimeTable& times = units_.times(kind, mesh, recompute, pass);
+    const Spent* least = p.ring() > 1 ? &units_.least_of_pass(kind, mesh, recompute, pass, capacity) : nullptr;
     Spent spent;
-    PackedSequence last;  // most micro-batches have as many tokens as the previous one
+    i64 last = 0;  // most micro-batches have as many tokens as the previous one
     for (const PackedSequence& micro_batch : micro_batches) {
-      if (micro_batch.T != last.T || (micro_batch.keys > 0) != (last.keys > 0))
-        spent = units_.time(kind, timed_mesh(p, micro_batch), recompute, pass, micro_batch.T);
-      last = micro_batch;
-      double seconds = spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
-      if (micro_batch.longest > 0)
-        seconds = ring_loads_.least(p, micro_batch.longest,
-                                    units_.least_of_pass(kind, p.code_mesh(), recompute, pass, capacity),
-                                    units_.times_rise() ? seconds : 0);
+      if (micro_batch.T != last) spent = times.at(micro_batch.T);
+      last = micro_batch.T;
+      double seconds = spent.total(micro_batch.attention_pairs);
+      if (least) seconds = ring_loads_.least(p, micro_batch.longest, *least, units_.times_rise() ? seconds : 0);
       sum[static_cast<size_t>(k)] += seconds;
       if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
     }
@@ -201,7 +202,7 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
 const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i64 capacity, Range range,
                                                           Rings rings) const {
   const auto [it, fresh] =
-      packed_.try_emplace({p.dp, p.code_ranks(), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
+      packed_.try_emplace({p.pipelines(), p.code_ranks(), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
   if (fresh)
     for (const std::vector<i64>& lengths : workload_.steps)
       it->second.push_back(packed(lengths, p, capacity, range, rings));
@@ -210,39 +211,44 @@ const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i6
 
 std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range, Rings rings) const {
   if (p.ring() == 1) rings = Rings::even;  // the same
-  const auto [it, fresh] = steps_.try_emplace({p.dp, mesh_key(p.mesh), rings, p.pp, capacity, range.lo, range.hi});
+  const auto [it, fresh] = steps_.try_emplace({p.pipelines(), p.tied(), mesh_key(p.code_mesh()), p.ring(), rings, p.pp,
+                                               capacity, range.lo, range.hi});
   if (!fresh) return it->second;
-  for (const Replicas& replicas : packed(p, capacity, range, rings))
-    it->second.push_back({replicas, {.micro_batches = slowest_of(replicas)}});
+  for (const Replicas& replicas : packed(p, capacity, range, rings)) {
+    it->second.push_back({replicas, tied(replicas, p.tied())});
+    mark_heavy(it->second.back().timed);
+  }
   if (rings == Rings::assigned) return it->second;  // bounds are from even shares
   const auto add_times = [&](Replica& replica) {
-    if (!replica.heavy || replica.micro_batches.empty()) return;
+    if (!replica.heavy) return;
     const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
       return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
     };
     replica.forward = forward(replica.micro_batches, &replica.most_forward);
     replica.first_forward = forward({&replica.micro_batches.front(), 1});
   };
-  for (Step& step : it->second) {
-    std::ranges::for_each(step.replicas, add_times);
-    add_times(step.slowest);
-  }
+  for (Step& step : it->second) std::ranges::for_each(step.timed, add_times);
   return it->second;
 }
 
-// Of the pipelines' micro-batches, one after the other.
-std::vector<PackedSequence> CostModel::slowest_of(const Replicas& replicas) {
-  std::vector<PackedSequence> slowest;
-  for (const Replica& replica : replicas) {
-    slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
-    for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
-      const PackedSequence& one = replica.micro_batches[i];
-      slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
-                    std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency),
-                    std::max(slowest[i].longest, one.longest)};
+CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
+  if (pipelines == 1) return replicas;
+  std::map<int, std::vector<PackedSequence>> groups;
+  for (const Replica& replica : replicas)
+    for (int group = replica.first / pipelines; group * pipelines < replica.first + replica.count; ++group) {
+      std::vector<PackedSequence>& slowest = groups[group];
+      slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
+      for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
+        const PackedSequence& one = replica.micro_batches[i];
+        slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
+                      std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency),
+                      std::max(slowest[i].longest, one.longest)};
+      }
     }
-  }
-  return slowest;
+  Replicas tied;
+  for (auto& [group, micro_batches] : groups)
+    tied.push_back({.micro_batches = std::move(micro_batches), .first = group * pipelines, .count = pipelines});
+  return tied;
 }
 
 // A send counts as crossing hosts if it does in any pipeline.
@@ -293,7 +299,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
   const auto of = [&](Pass pass) {
-    if (shape.placement.zero == 1) return once(shape, parts, pass, micro_batch);
+    if (!shape.placement.runs_transfer()) return once(shape, parts, pass, micro_batch);
     const Spent spent = parts.sum([&](StageKind kind) {
       return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
     });
@@ -443,18 +449,24 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const 
     parts.compute += spent.compute / shape.placement.pp;
     parts.communication += spent.communication / shape.placement.pp;
   }
-  const std::vector<PackedSequence>& slowest = step.slowest.micro_batches;
-  if (slowest.empty()) return parts;
-  const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest);
-  if (shape.placement.pp > 1)
-    parts.seconds = pipeline_seconds(schedule_of(shape, slowest), at);
-  else
-    for (const StageTime& time : at.front()) parts.seconds += time.forward + time.backward + time.weight;
+  const double share = static_cast<double>(step.replicas.size()) / static_cast<double>(step.timed.size());
+  for (const Replica& slowest : step.timed) {
+    const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest.micro_batches);
+    const Spent spent = spent_by(shape, slowest.micro_batches);
+    double busy = 0;  // of all stages
+    for (const std::vector<StageTime>& position : at)
+      for (const StageTime& time : position) busy += time.forward + time.backward + time.weight;
+    const double seconds =
+        shape.placement.pp > 1 ? pipeline_seconds(schedule_of(shape, slowest.micro_batches), at) : busy;
+    parts.seconds = std::max(parts.seconds, seconds);
+    parts.communication +=
+        share * std::max(0.0, busy - spent.compute - spent.communication) / shape.placement.pp;  // beside computing
+  }
   return parts;
 }
 
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
-  if (speedup_ > 1 || shape.placement.zero > 1) return seconds(shape, capacity, range);
+  if (speedup_ > 1 || shape.placement.runs_transfer()) return seconds(shape, capacity, range);
   const std::vector<Step>& steps = this->steps(shape.placement, capacity, range, Rings::assigned);
   known.resize(steps.size());
   double sum = 0;
@@ -488,10 +500,10 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
     const Replicas& replicas = of_step.replicas;
     PhaseParts step;
     double of_replica = share;
-    if (speedup_ > 1 && shape.placement.zero == 1) {
+    if (speedup_ > 1 && !shape.placement.runs_transfer()) {
       step = shared_parts(shape, replicas);
     } else {
-      if (shape.placement.zero > 1)
+      if (shape.placement.runs_transfer())
         step = parts_in_step(shape, of_step);
       else
         for (const Replica& replica : replicas)
@@ -529,7 +541,7 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
 MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) const {
   i64 tokens = 1;
   for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
-  const i64 micro_batches = shape.placement.dp * capacity;
+  const i64 micro_batches = shape.placement.pipelines() * capacity;
   return need_of(shape, pipeline(shape.placement), code_memory(shape, capacity, longest(range)), capacity,
                  static_cast<int>((tokens + micro_batches - 1) / micro_batches), true);
 }
@@ -537,7 +549,6 @@ MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) 
 MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                               int micro_batches, bool least) const {
   const Precision precision = units_.precision();
-  const int copies = shape.placement.copies();
   MemoryNeed fullest;
   for (const StageRun& run : pipeline.runs) {
     i64 stash = 0, peak = 0, of_a_run = 0;  // of a micro-batch
@@ -552,7 +563,8 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     }
     const i64 elements = run.all.weigh(code.elements);
     const auto held = [&](int cut) {
-      return shape.placement.zero >= cut ? std::min(elements, elements / copies + of_a_run) : elements;
+      const int cuts = shape.placement.cuts(cut);
+      return cuts > 1 ? std::min(elements, elements / cuts + of_a_run) : elements;
     };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
@@ -604,7 +616,7 @@ i64 CostModel::least_weights(const Placement& p) const {
   const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
   const i64 elements = whole.sum([&](StageKind kind) { return units_.parameters(kind, {}); });
   const i64 used = elements * p.mesh.copies() / (p.stage_ranks() * p.pp);
-  const auto held = [&](int cut) { return p.zero >= cut ? used / p.copies() : used; };
+  const auto held = [&](int cut) { return used / p.cuts(cut); };
   return held(3) * size_of(precision.compute) + held(2) * size_of(precision.state);
 }
 

@@ -150,10 +150,10 @@ class CostModel {
     std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
   };
   using Replicas = std::vector<Replica>;
-  /// slowest: each micro-batch as the pipelines see it that wait for one another at each (ZeRO-2 and 3).
+  /// timed: the same, or, where pipelines wait for one another at each micro-batch, one in place of those that do, with
+  /// the slowest of their micro-batches.
   struct Step {
-    Replicas replicas;
-    Replica slowest;
+    Replicas replicas, timed;
   };
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
@@ -167,7 +167,7 @@ class CostModel {
   enum class Rings { assigned, even };
   const std::vector<Replicas>& packed(const Placement& placement, i64 capacity, Range range, Rings rings) const;
   std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range, Rings rings) const;
-  static std::vector<PackedSequence> slowest_of(const Replicas& replicas);
+  static Replicas tied(const Replicas& replicas, int pipelines);
   static void mark_heavy(Replicas& replicas);
   Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range,
                   Rings rings) const;
@@ -207,12 +207,12 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By dp, ranks of the code, ring, how it is used, pp, capacity, ends of the range: without times; and with them by
-  // mesh.
+  // By pipelines, ranks of the code, ring, how it is used, pp, capacity, ends of the range: without times; and with them
+  // by pipelines that are tied and mesh of the code.
   using PackingKey = std::tuple<int, int, int, Rings, int, i64, int, int>;
   mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
-  mutable std::unordered_map<std::tuple<int, std::uint64_t, Rings, int, i64, int, int>, std::vector<Step>, TupleHash>
-      steps_;
+  using StepsKey = std::tuple<int, int, std::uint64_t, int, Rings, int, i64, int, int>;
+  mutable std::unordered_map<StepsKey, std::vector<Step>, TupleHash> steps_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
   mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>
       memory_;

@@ -1,8 +1,8 @@
 #include "planner/range_queue.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
-#include <set>
 #include <utility>
 
 namespace switchyard::planner {
@@ -11,6 +11,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
 constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
+constexpr size_t kRecomputes = 3;
 constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
@@ -102,15 +103,20 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 void RangeQueue::expand(const Entry& entry) {
   for (int first = entry.first, end = first; first < entry.end; first = end) {
     const Placement& placement = shapes_[static_cast<size_t>(first)].placement;
-    std::set<std::pair<config::Recompute, bool>> codes;  // recomputation, and whether gradients are split
-    for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end)
-      codes.emplace(shapes_[static_cast<size_t>(end)].recompute, shapes_[static_cast<size_t>(end)].splits_gradients());
+    std::array<std::array<bool, 2>, kRecomputes> codes{};  // by recomputation, and whether gradients are split
+    for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end) {
+      const Shape& shape = shapes_[static_cast<size_t>(end)];
+      codes[static_cast<size_t>(shape.recompute)][shape.splits_gradients() ? 1 : 0] = true;
+    }
     if (model_.least_weights(leanest(placement)) > room_for(placement)) {
       counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
       continue;
     }
-    for (const auto& [recompute, split] : codes)
+    for (size_t code = 0; code < 2 * kRecomputes; ++code)
       for (const i64 capacity : capacities_) {
+        const auto recompute = static_cast<config::Recompute>(code / 2);
+        const bool split = code % 2 == 1;
+        if (!codes[code / 2][code % 2]) continue;
         const double value = model_.layers_bound(placement, recompute, split, capacity, range_);
         push({std::max(entry.value, value), Known::layers, recompute, split, first, end, capacity});
       }
@@ -210,6 +216,7 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   Option& option = options_[index];
   option.exact = true;
   option.seconds = seconds;
+  quickest_ = std::min(quickest_, seconds);
   ++counts_.timed;
   counts_.steps += kStepsOfATime + model_.documents(range_);
   ++times_;

@@ -34,6 +34,8 @@ class RangeQueue {
   double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
   /// Lower bound on the time of all candidates.
   double least_of_all() const;
+  /// Time of the quickest candidate whose time is known; infinite if none is.
+  double quickest() const { return quickest_; }
   /// Evaluates the entry with the lowest bound more closely: a placement is replaced by its candidates, a candidate
   /// becomes an exact option, or an entry with a higher bound if another one may be faster.
   void refine();
@@ -111,6 +113,7 @@ class RangeQueue {
   std::vector<Entry> entries_;  // a heap, lowest bound in front
   std::vector<Option> options_;
   size_t times_ = 0;
+  double quickest_ = std::numeric_limits<double>::infinity();
   double opened_ = 0;                   // the most that open() was asked for
   std::vector<Candidates> candidates_;  // of each placement
   std::map<std::pair<int, i64>, CostModel::ReplicaTimes>

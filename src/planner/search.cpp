@@ -21,6 +21,7 @@ constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
+constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
 // On one host all orders of ranks are alike.
@@ -129,7 +130,7 @@ class Search {
       }
   }
 
-  // Looks closer at the ranges of that plan until it is known to be the best.
+  // Looks closer at the ranges of that plan until it is known to be nearly the best.
   double settle_relaxed() {
     for (;;) {
       cover_ranges();
@@ -139,7 +140,8 @@ class Search {
       path({0, levels_}, ranges);
       bool settled = true;
       for (const Range range : ranges)
-        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() < kNever; settled = false) {
+        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
+             settled = false) {
           if (settings_.stop()) return lowest;
           q.refine();
         }

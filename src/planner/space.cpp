@@ -14,14 +14,15 @@ namespace switchyard::planner {
 namespace {
 
 // A new axis is a line here.
-constexpr std::array kAxes{layout::StageAxis::ring, layout::StageAxis::ulysses, layout::StageAxis::outer,
-                           layout::StageAxis::inner};
+constexpr std::array kAxes{layout::StageAxis::depth, layout::StageAxis::ring, layout::StageAxis::ulysses,
+                           layout::StageAxis::outer, layout::StageAxis::inner};
 
-// Other rings gain nothing: what matters is how many ranks a document has.
-bool may_ring(const StageMesh& mesh, const config::ModelConfig& model) {
+// Other sizes gain nothing: what matters is how many ranks a document has, and how many a copy of the weights.
+bool may_share(const StageMesh& mesh, const config::ModelConfig& model) {
   const int ring = mesh[layout::StageAxis::ring];
-  return ring == 1 || (std::has_single_bit(static_cast<unsigned>(ring)) && mesh[layout::StageAxis::inner] == 1 &&
-                       model.attention == config::AttentionKind::fused);
+  const bool may_ring =
+      ring == 1 || (mesh[layout::StageAxis::inner] == 1 && model.attention == config::AttentionKind::fused);
+  return may_ring && std::has_single_bit(static_cast<unsigned>(ring * mesh.replicas()));
 }
 
 // Meshes of so many ranks on some axes, the last ones first.
@@ -29,7 +30,7 @@ void add_meshes(std::span<const layout::StageAxis> axes, int ranks, const config
                 std::vector<StageMesh>& all) {
   if (axes.empty()) {
     if (ranks == 1 && model.heads % mesh.positions() == 0 && config::divides_heads(mesh, model) &&
-        may_ring(mesh, model))
+        may_share(mesh, model))
       all.push_back(mesh);
     return;
   }
@@ -109,7 +110,7 @@ void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std
 }  // namespace
 
 std::optional<Placement> cut_further(const Placement& placement) {
-  if (placement.zero == 3 || placement.copies() == 1) return std::nullopt;
+  if (placement.zero == 3 || placement.copies() == placement.mesh.replicas()) return std::nullopt;
   Placement cut = placement;
   ++cut.zero;
   return cut;
@@ -138,12 +139,12 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
 
 StageMesh Placement::code_mesh() const {
   StageMesh code = mesh;
-  code[layout::StageAxis::ring] = 1;
+  for (const layout::StageAxis axis : layout::axes_outside_code()) code[axis] = 1;
   return code;
 }
 
 StageMesh Placement::code_mesh_on_ring() const {
-  StageMesh code = mesh;
+  StageMesh code = code_mesh();
   code[layout::StageAxis::ring] = 2;
   return code;
 }

@@ -21,8 +21,8 @@ using layout::StageMesh;
 /// the same pipeline.
 enum class Order { data_inside, pipeline_inside };
 
-/// Who holds which layers: dp pipelines of pp stages whose ranks lie on `mesh`, each stage with `chunks` parts of the
-/// model. mesh: how the ranks of a stage in one pipeline divide tokens and weights; its data axis is 1.
+/// Who holds which layers: dp times pp stages whose ranks lie on `mesh`, each stage with `chunks` parts of the model.
+/// mesh: how the ranks of a stage divide documents, tokens and weights; its data axis is 1.
 /// zero: what the ranks that would hold copies cut among themselves (config::StrategySettings::zero): 1 nothing, 2 sums
 /// of gradients, 3 parameters, too; where home is copied is Home's business.
 /// head_layers: number of layers that the last position of the pipeline has fewer than the others, to make up for its
@@ -36,8 +36,8 @@ struct Placement {
   int chunks = 1;
   schedule::Placement path = schedule::Placement::loop;  // of the chunks
   int zero = 1;
-  /// Ranks of a stage in one pipeline; ring ranks among which they divide documents; those of one ring rank, and their
-  /// mesh, for which code is compiled.
+  /// Ranks of a stage on the mesh; ring ranks among which those of a pipeline divide documents; those of one ring rank,
+  /// and their mesh, for which code is compiled.
   int stage_ranks() const { return static_cast<int>(mesh.ranks()); }
   int ring() const { return mesh[layout::StageAxis::ring]; }
   int code_ranks() const { return static_cast<int>(mesh.positions()); }
@@ -45,7 +45,15 @@ struct Placement {
   /// The same with a ring, of any size.
   StageMesh code_mesh_on_ring() const;
   int ranks() const { return dp * stage_ranks() * pp; }
-  /// Ranks of a stage that hold the same part of its weights.
+  /// Pipelines, each with documents of its own; so many in a row wait for one another at each micro-batch, as their runs
+  /// gather parameters or reduce gradients together.
+  int pipelines() const { return dp * mesh.replicas(); }
+  int tied() const { return zero > 1 ? pipelines() : mesh.replicas(); }
+  /// Parts into which ranks that would hold copies cut, from a stage of ZeRO on, parameters between runs (3) or sums of
+  /// gradients (2). Replicas of the mesh cut both at any stage.
+  int cuts(int from_zero) const { return zero >= from_zero ? copies() : mesh.replicas(); }
+  bool runs_transfer() const { return cuts(2) > 1; }
+  /// Ranks of a stage that hold the same part of its weights, or would if they didn't cut it.
   int copies() const { return dp * static_cast<int>(mesh.copies()); }
   int positions() const { return pp * chunks; }
   int stage_of(int position) const { return schedule::stage_of(path, pp, position); }
@@ -65,9 +73,9 @@ PlacementKey placement_key(const Placement& placement);
 struct Home {
   Placement placement;
   int zero = 1;
-  bool copies() const { return zero == 0 && placement.zero == 1 && placement.copies() > 1; }
+  bool copies() const { return zero == 0 && !placement.runs_transfer() && placement.copies() > 1; }
   /// Ranks among which the optimizer state of a part of the weights is divided.
-  int shares() const { return zero == 0 ? 1 : placement.copies(); }
+  int shares() const { return copies() ? 1 : placement.copies(); }
   auto operator<=>(const Home&) const = default;
 };
 
@@ -107,7 +115,8 @@ struct SpaceLimits {
 };
 
 /// All shapes, in a fixed order, those of equal placement next to each other, and those of equal dp, stage ranks and
-/// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts, times a ring of a power
+/// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts, times a power of two of
+/// pipelines that share their weights, times a ring of a power
 /// of two where attention stores no scores and weights are cut in one dim; pp: any number of
 /// stages up to the layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
 /// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an

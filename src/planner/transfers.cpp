@@ -34,25 +34,28 @@ double Transfers::UnitSeconds::of(StageKind kind, int layers) const {
          (whole || kind == StageKind::last ? head : 0);
 }
 
-// Axes that cut weights lie inside those that copy them.
-Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, bool cut) {
-  const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies, shares = cut ? p.copies() : 1;
-  const double parts = static_cast<double>(wide) * shares,
-               first = static_cast<double>(post.place % wide) * shares +
-                       (cut ? post.replica * copies + post.place / wide : 0);
+// Axes that cut weights lie inside those that copy them, of which replicas of the mesh come first, as their cuts do.
+Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, int cuts) {
+  const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies, inner = copies / p.mesh.replicas(),
+            copy = post.place / wide;
+  int share = 0;
+  if (cuts == p.copies())
+    share = (copy / inner * p.dp + post.replica) * inner + copy % inner;
+  else if (cuts > 1)
+    share = copy / inner;
+  const double parts = static_cast<double>(wide) * cuts, first = static_cast<double>(post.place % wide) * cuts + share;
   return {first / parts, (first + 1) / parts};
 }
 
-const Transfers::Seats& Transfers::seats(const Placement& placement, bool cut) const {
-  cut = cut && placement.copies() > 1;
-  const auto [it, fresh] = seats_.try_emplace(std::tuple_cat(placement_key(placement), std::tuple(cut)));
+const Transfers::Seats& Transfers::seats(const Placement& placement, int cuts) const {
+  const auto [it, fresh] = seats_.try_emplace(std::tuple_cat(placement_key(placement), std::tuple(cuts)));
   Seats& seats = it->second;
   if (!fresh) return seats;
   seats.stage_of_unit = stage_of_units(placement, units_.model().layers);
   seats.of_rank.resize(static_cast<size_t>(units_.hardware().ranks()));
   for (int rank = 0; rank < std::min(placement.ranks(), units_.hardware().ranks()); ++rank) {
     const Post post = post_of(placement, rank).value();
-    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, part_of(placement, post, cut)};
+    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, part_of(placement, post, cuts)};
   }
   return seats;
 }
@@ -253,8 +256,8 @@ double Transfers::transfer(const std::optional<Placement>& previous, const Place
                          0.0);
   if (!fresh) return it->second;
   const int least = what == What::parameters ? 3 : 2;  // stage of ZeRO that cuts them
-  std::vector<const Seats*> tables = {&seats(next, next.zero >= least), &seats(home.placement, !home.copies())};
-  if (previous) tables.push_back(&seats(*previous, previous->zero >= least));
+  std::vector<const Seats*> tables = {&seats(next, next.cuts(least)), &seats(home.placement, home.shares())};
+  if (previous) tables.push_back(&seats(*previous, previous->cuts(least)));
   const Precision precision = units_.precision();
   return it->second = last_unit(tables, size_of(what == What::parameters ? precision.compute : precision.state));
 }
@@ -270,8 +273,9 @@ double Transfers::reduce(const Placement& from, const Home& home) const {
 }
 
 // All ranks of a stage get what each has its share of. Gradients travel in the opposite direction.
-Transfers::UnitSeconds Transfers::of_units(const Placement& placement, DType type) const {
-  const std::array<const Seats*, 2> tables = {&seats(placement, false), &seats(placement, true)};
+Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts, DType type) const {
+  if (cuts == 1) return {};
+  const std::array<const Seats*, 2> tables = {&seats(placement, 1), &seats(placement, cuts)};
   const std::vector<UnitClass> classes = this->classes(tables);
   const std::vector<double> times = unit_times(tables, classes, size_of(type));
   UnitSeconds seconds{.embedding = times.front(), .layer = 0, .head = times.back()};
@@ -282,11 +286,11 @@ Transfers::UnitSeconds Transfers::of_units(const Placement& placement, DType typ
 const Transfers::OfRun& Transfers::of_run(const Placement& p) const {
   const auto [it, fresh] = of_run_.try_emplace(placement_key(p));
   OfRun& run = it->second;
-  if (!fresh || p.zero < 2 || p.copies() == 1) return run;
+  if (!fresh || !p.runs_transfer()) return run;
   const cluster::Hardware& hardware = units_.hardware();
-  run.reduce = of_units(p, units_.precision().state);
-  if (p.zero == 3) run.gather = of_units(p, units_.precision().compute);
-  const bool crosses = first_rank(p, p.dp - 1, 0) + p.stage_ranks() > hardware.devices_per_host;
+  run.reduce = of_units(p, p.cuts(2), units_.precision().state);
+  run.gather = of_units(p, p.cuts(3), units_.precision().compute);
+  const bool crosses = (p.zero > 1 ? first_rank(p, p.dp - 1, 0) : 0) + p.stage_ranks() > hardware.devices_per_host;
   run.device_share = hardware.device_share(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
   return run;
 }
@@ -302,7 +306,7 @@ double Transfers::finish(const Home& at) const {
   const i64 element =
       8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
-  const std::array<const Seats*, 1> tables = {&seats(home, false)};
+  const std::array<const Seats*, 1> tables = {&seats(home, 1)};
   for (const UnitClass& c : classes(tables)) {
     const double bytes =
         static_cast<double>(c.elements * element * home.mesh.copies()) / (home.stage_ranks() * at.shares());

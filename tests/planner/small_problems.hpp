@@ -13,6 +13,11 @@ namespace switchyard::planner {
 /// So many ranks on the axis of Megatron's tensor parallelism.
 inline StageMesh outer(int ranks) { return {{layout::StageAxis::outer, ranks}}; }
 
+/// So many pipelines that share their weights, of so many ranks of Megatron's tensor parallelism.
+inline StageMesh depth(int pipelines, int ranks) {
+  return {{layout::StageAxis::depth, pipelines}, {layout::StageAxis::outer, ranks}};
+}
+
 inline StageMesh mesh(int ulysses, int outer, int inner) {
   return {{layout::StageAxis::ulysses, ulysses}, {layout::StageAxis::outer, outer}, {layout::StageAxis::inner, inner}};
 }

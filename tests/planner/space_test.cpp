@@ -17,10 +17,10 @@ using testing::ElementsAre;
 // 3 recomputations; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
 TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 12)
-      << "2,1,1  1,1,2  and two ranks of a stage on each of four axes";
-  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 27u) << "one layer less in the last stage is 2 and 1 again";
-  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 12)
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 15)
+      << "2,1,1  1,1,2  and two ranks of a stage on each of five axes";
+  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 30u) << "one layer less in the last stage is 2 and 1 again";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 15)
       << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
   EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.stage_ranks = {1}, .pp = {2}}).size(), 24u)
       << "either pipelines or stages side by side";
@@ -72,13 +72,21 @@ StageMesh with_ring(int ring, StageMesh mesh) {
   return mesh;
 }
 
+StageMesh with_depth(int depth, StageMesh mesh) {
+  mesh[layout::StageAxis::depth] = depth;
+  return mesh;
+}
+
 TEST(Space, rings_are_powers_of_two_without_a_second_cut_of_weights_and_of_fused_attention) {
   config::ModelConfig model = model_of(2, 64, 100);
   for (const Shape& shape : shapes(model, 12, {})) {
     const int ring = shape.placement.ring();
     EXPECT_TRUE(ring == 1 || ring == 2 || ring == 4 || ring == 8) << to_string(shape);
     EXPECT_TRUE(ring == 1 || shape.placement.mesh[layout::StageAxis::inner] == 1);
-    EXPECT_EQ(shape.placement.code_ranks() * ring, shape.placement.stage_ranks());
+    const int depth = shape.placement.mesh[layout::StageAxis::depth];
+    EXPECT_TRUE(depth == 1 || depth == 2 || depth == 4 || depth == 8) << to_string(shape);
+    EXPECT_EQ(shape.placement.code_ranks() * ring * depth, shape.placement.stage_ranks());
+    EXPECT_EQ(shape.placement.pipelines(), shape.placement.dp * depth);
   }
   model.attention = config::AttentionKind::unfused;
   for (const Shape& shape : shapes(model, 12, {})) EXPECT_EQ(shape.placement.ring(), 1);
@@ -88,7 +96,9 @@ TEST(Space, ranks_of_a_stage_are_divided_over_the_axes_in_every_way) {
   std::set<StageMesh> found;
   for (const Shape& shape : shapes(model_of(2, 64, 100), 4, {.stage_ranks = {4}})) found.insert(shape.placement.mesh);
   EXPECT_EQ(found, (std::set{mesh(1, 1, 4), mesh(1, 2, 2), mesh(1, 4, 1), mesh(2, 1, 2), mesh(2, 2, 1), mesh(4, 1, 1),
-                             with_ring(4, mesh(1, 1, 1)), with_ring(2, mesh(2, 1, 1)), with_ring(2, mesh(1, 2, 1))}));
+                             with_ring(4, mesh(1, 1, 1)), with_ring(2, mesh(2, 1, 1)), with_ring(2, mesh(1, 2, 1)),
+                             with_depth(4, mesh(1, 1, 1)), with_depth(2, mesh(2, 1, 1)), with_depth(2, mesh(1, 2, 1)),
+                             with_depth(2, mesh(1, 1, 2)), with_depth(2, with_ring(2, mesh(1, 1, 1)))}));
   std::set<std::uint64_t> keys;
   for (const StageMesh& one : found) keys.insert(mesh_key(one));
   EXPECT_EQ(keys.size(), found.size());
@@ -105,6 +115,20 @@ TEST(Space, every_shape_is_a_strategy_that_a_job_may_have) {
         EXPECT_GT(shape.placement.ranks() + shape.placement.stage_ranks() * shape.placement.pp, ranks)
             << "no more pipelines fit";
       }
+}
+
+// What ranks with copies of the same weights cut of them, from which stage of ZeRO on.
+TEST(Space, replicas_of_the_mesh_cut_copies_at_any_stage_of_zero) {
+  Placement p{3, with_depth(2, mesh(2, 2, 1)), 1};
+  EXPECT_EQ(p.copies(), 12);
+  EXPECT_EQ(p.pipelines(), 6);
+  EXPECT_EQ(std::tuple(p.cuts(2), p.cuts(3), p.tied()), std::tuple(2, 2, 2));
+  EXPECT_FALSE((Home{p, 0}.copies()));
+  p = cut_further(p).value();
+  EXPECT_EQ(std::tuple(p.zero, p.cuts(2), p.cuts(3), p.tied()), std::tuple(2, 12, 2, 6));
+  EXPECT_EQ(leanest(p).cuts(3), 12);
+  EXPECT_EQ(cut_further({1, with_depth(4, {}), 1}), std::nullopt) << "nobody holds a copy";
+  EXPECT_EQ(p.code_mesh(), mesh(2, 2, 1));
 }
 
 TEST(Space, plain_placements_are_those_of_a_spec) {
