@@ -101,11 +101,13 @@ def main():
     parser.add_argument("--context", nargs="+", type=int, default=CONTEXTS)
     options = parser.parse_args()
     cases = [(model, gpus, context) for model in options.model for gpus in options.gpus for context in options.context]
-    print("| model | GPUs | context | a0, s | a, s | b, s | c, s | d, s | a0 / d | a / d |\n|" + "---|" * 10)
+    head = ["model", "GPUs", "context", *(f"{name}, s" for name in ("a0", "a", "b", "c", "d")), "a0 / d", "a / d"]
+    print("| " + " | ".join(head) + " |\n|" + "---|" * len(head), flush=True)
+    found = []
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        found = list(pool.map(lambda case: evaluate(options, *case), cases))
-    for case, figures in zip(cases, found):
-        print(row_of(*case, figures))
+        for case, figures in zip(cases, pool.map(lambda case: evaluate(options, *case), cases)):
+            print(row_of(*case, figures), flush=True)
+            found.append(figures)
     print()
     for case, figures in zip(cases, found):
         chosen = "; ".join(f"{what}: `{one['strategy']}`" for what, one in figures.items() if one)
