@@ -4,6 +4,7 @@ this folder."""
 import json
 import math
 import pathlib
+import shutil
 import subprocess
 import sys
 
@@ -34,7 +35,8 @@ class Simulations:
     whose file the job names as lengths.json; cluster: as --cluster takes it; seconds: of the planner's search."""
 
     def __init__(self, program, folder, job, bins, cluster, seconds):
-        self.program, self.folder, self.cluster, self.seconds = program, folder, cluster, seconds
+        self.program = pathlib.Path(shutil.which(program) or program).resolve()  # commands run in the folder
+        self.folder, self.cluster, self.seconds = folder, cluster, seconds
         (folder / "lengths.json").write_text(json.dumps({"name": "case", "unit": "tokens", "bins": bins}))
         self.job = folder / "job.toml"
         self.job.write_text(job)
