@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "batch/key_exchange.hpp"
 #include "compiler/bucket_spec.hpp"
@@ -93,10 +94,10 @@ PackedSequence RingLoads::even(const batch::MicroBatch& micro_batch, int ring) {
 }
 
 // The slowest rank has at least the nominal load of any other one: that of the document's ranks is its load over its
-// degree on the average. What a nominal load takes at least follows from what it counts for tokens and pairs. Where the
-// document is shared, its first rank sees all keys, of which each of its ranks holds an even share, give or take two;
-// only so many of these ranks are on one host. A document with two tokens a rank has something on all of them, and each
-// sends its keys.
+// degree on the average. What a nominal load takes at least follows from what it counts for tokens and pairs.
+// Where the document is shared, its first rank sees all n keys, of which each of its ranks holds an even share, give or
+// take two. Its own are there; the others come, whatever their way. Those of other hosts cross to one rank of its host:
+// of h ranks one gets 1 / h of them at least, and what crosses to another rank comes to the first one in a later round.
 double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, double even) const {
   const batch::Ring& ring = this->ring(p);
   const batch::RingCosts& nominal = ring.costs;
@@ -105,24 +106,25 @@ double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, doub
   const double whole = std::min(least.compute / nominal.per_token, least.per_pair / nominal.per_pair) *
                        (nominal.per_token * n + nominal.per_pair * pairs);
   if (whole <= even) return even;
-  const double message = least.exchanges * latency();
-  double best = whole;  // on one rank
-  // Degrees at which a document's first rank has to wait for key * (all - own / degree) seconds: the time falls down to
-  // one of these degrees, or to an end.
-  const auto between = [&](double low, double high, double all, double own, double of_messages) {
-    if (low > high) return;
+  // On low to high ranks, where (all - own / degree) keys come, and a message from each other rank. The time falls down
+  // to one of these degrees, or to an end.
+  const auto shared = [&](double low, double high, double all, double own, double message) {
+    double best = std::numeric_limits<double>::infinity();
     for (const double degree : {low, high, whole / std::max(even, whole / ranks),
-                                std::sqrt(std::max(0.0, whole - least.per_key * own) / of_messages)})
+                                std::sqrt(std::max(0.0, whole - least.per_key * own) / message)})
       if (degree >= low && degree <= high)
         best = std::min(best, std::max(even, whole / degree) + least.per_key * (all - own / degree) +
-                                  of_messages * (degree - 1));
+                                  message * (degree - 1));
+    return best;
   };
-  const double near = std::min(1.0, across), far = across - near, other_hosts = n - 2 * host;
-  const double large = std::min(ranks, n / 2);
-  between(2, std::min(large, host), near * (n - 2), near * n, message);
-  between(std::max(2.0, host), large, near * (n - 2) + far * other_hosts, near * n + far * host * n, message);
-  between(std::max(2.0, large), ranks, near * (n - 2), near * n, 0);
-  return std::max({best, even, whole / ranks});
+  const double near = std::min(1.0, across), crossing = across > 1 ? 1 + (across - 1) / host : near;
+  const double all = near * (n - 2), own = near * n;
+  const bool on_all = n >= 2 * host;  // each rank of a host has some of it to send
+  const double low = std::max(2.0, host);
+  const double in_host = shared(2, std::min(ranks, host), all, own, on_all ? least.exchanges * latency() : 0),
+               over_hosts = std::max(shared(low, ranks, all, own, 0),
+                                     shared(low, ranks, crossing * (n - 2 * host), crossing * host * n, 0));
+  return std::max({std::min({whole, in_host, over_hosts}), even, whole / ranks});
 }
 
 ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {
