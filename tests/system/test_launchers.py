@@ -10,7 +10,8 @@ import tiny_runs as tiny
 
 TORCHRUN = Path(tiny.PYTHON).parent / "torchrun"
 JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")],
-        4: [(48, "1,4,1"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "1,2,2"), (24, "2,2,1"), (12, "4,1,1")]}
+        4: [(48, "1,4,1"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "1,2,2"),
+            (30, "ring=4,ring_degree=uniform,exchange=ring"), (24, "2,2,1"), (18, "tp=2,ring=2"), (12, "4,1,1")]}
 SAME = ("step", "loss", "lr", "grad_norm", "tokens", "padding_share", "intra_bytes", "inter_bytes", "skipped")
 
 
