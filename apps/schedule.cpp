@@ -13,13 +13,14 @@
 #include "schedule/interleaved.hpp"
 #include "schedule/replay.hpp"
 #include "schedule/zero_bubble.hpp"
+#include "schedule/zeropp.hpp"
 
 namespace switchyard::apps {
 namespace {
 
 struct Options {
   std::string kind = "1f1b", file;
-  int stages = 4, micro_batches = 8, chunks = 2, cap = 0;
+  int stages = 4, micro_batches = 8, chunks = 2, cap = 0, every = 0;
   std::vector<double> times = {1, 1, 1};
   double send = 0;
   bool json = false;
@@ -51,12 +52,16 @@ schedule::Schedule schedule_of(const Options& o) {
     if (cap < 2) user_error("--cap {}: zb-v holds one activation for each of its two chunks. Use 2 or more.", cap);
     return schedule::zero_bubble_v(o.stages, o.micro_batches, cap, costs_of(o, 2));
   }
+  if (o.kind == "zeropp") {
+    const int every = o.every > 0 ? o.every : 2 * o.stages - 1;
+    return schedule::zeropp(o.stages, o.micro_batches, o.chunks, every, costs_of(o, o.chunks));
+  }
   const schedule::Kind kind = o.kind == "gpipe" ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
   return {.order = schedule::schedule(kind, o.stages, o.micro_batches), .mbs = o.micro_batches};
 }
 
 int run(const Options& o) {
-  const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" ? o.chunks : 1);
+  const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" || o.kind == "zeropp" ? o.chunks : 1);
   constexpr i64 kMostTasks = 1 << 22;  // a few hundred bytes each
   if (o.file.empty() && tasks > kMostTasks)
     user_error("--stages {} and --micro-batches {} have {} forward passes, above the limit of {}. Use fewer.", o.stages,
@@ -85,18 +90,22 @@ void add_schedule(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "schedule", "Prints a pipeline schedule as JSON, with its idle time and the activations it holds; nothing runs");
-  command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble or zb-v")
+  command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble, zb-v or zeropp")
       ->capture_default_str()
-      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v"}));
+      ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "zeropp"}));
   command->add_option("--stages", options->stages, "Pipeline stages")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
   command->add_option("--micro-batches", options->micro_batches, "Micro-batches per step")
       ->capture_default_str()
       ->check(CLI::Range(1, 65536));
-  command->add_option("--chunks", options->chunks, "interleaved: model chunks per stage")
+  command->add_option("--chunks", options->chunks, "interleaved, zeropp: model chunks per stage")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--every", options->every,
+                   "zeropp: micro-batches of a block (default: 2 * stages - 1, with which equal stages never idle)")
+      ->check(CLI::PositiveNumber);
   command
       ->add_option(
           "--cap", options->cap,

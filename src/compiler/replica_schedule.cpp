@@ -3,6 +3,7 @@
 #include "base/errors.hpp"
 #include "schedule/interleaved.hpp"
 #include "schedule/zero_bubble.hpp"
+#include "schedule/zeropp.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -66,11 +67,11 @@ schedule::Schedule schedule_of(const CompiledStrategy& s, int group, int mbs,
     T += static_cast<double>(batch::tokens(mb)) / parts;
     pairs += batch::attention_pairs(mb) / parts;
   }
-  return schedule_of(strategy.schedule, chunks, strategy.activation_cap, costs, mbs, T, pairs);
+  return schedule_of(strategy.schedule, chunks, strategy.activation_cap, strategy.every, costs, mbs, T, pairs);
 }
 
-schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs,
-                               int mbs, double T, double pairs) {
+schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, int every,
+                               const std::vector<StageCost>& costs, int mbs, double T, double pairs) {
   using config::ScheduleKind;
   const int stages = static_cast<int>(costs.size()) / chunks;
   switch (kind) {
@@ -84,6 +85,8 @@ schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, c
       return schedule::zero_bubble(stages, mbs, cap > 0 ? cap : stages, costs_of(costs, T, pairs));
     case ScheduleKind::zb_v:
       return schedule::zero_bubble_v(stages, mbs, cap > 0 ? cap : 2 * stages, costs_of(costs, T, pairs));
+    case ScheduleKind::zeropp:
+      return schedule::zeropp(stages, mbs, chunks, every, costs_of(costs, T, pairs));
   }
   throw InternalError("schedule_of: unknown schedule");
 }

@@ -20,13 +20,13 @@ NominalDevice nominal_device(DType compute);
 
 /// The strategy's schedule for `mbs` micro-batches on each replica of `group` that follows it; micro-batches beyond are
 /// removed from a hand-written order. Evaluation (train false) has no gradients and runs like GPipe. Zero-bubble
-/// schedules are made for the estimated times of the mean of micro_batches.
+/// and ZeroPP schedules are made for the estimated times of the mean of micro_batches.
 schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group, int mbs,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train);
 
 /// The same for training with `mbs` micro-batches of T tokens and `pairs` attention pairs each, on positions with these
-/// costs. cap: most activations held at a time; 0: as many as 1F1B holds.
-schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, const std::vector<StageCost>& costs,
-                               int mbs, double T, double pairs);
+/// costs. cap: most activations held at a time; 0: as many as 1F1B holds. every: of zeropp.
+schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, int every,
+                               const std::vector<StageCost>& costs, int mbs, double T, double pairs);
 
 }  // namespace switchyard::compiler

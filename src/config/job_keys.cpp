@@ -48,7 +48,7 @@ constexpr int kValues<RingDegree> = 2;
 template <>
 constexpr int kValues<KeyPassing> = 2;
 template <>
-constexpr int kValues<ScheduleKind> = 5;
+constexpr int kValues<ScheduleKind> = 6;
 
 template <class Field>
 constexpr KeyType type_of() {
@@ -316,11 +316,12 @@ auto settings_keys() {
                                    "that of attention (selective), or all (full)."),
       Row<Settings, &S::schedule>(
           "schedule",
-          "pipeline schedule; zero-bubble and zb-v compute weight gradients separately from input gradients."),
-      Row<Settings, &S::chunks>("chunks", "model chunks per pipeline stage, for schedules interleaved and zb-v.")
+          "pipeline schedule; zero-bubble, zb-v and zeropp compute weight gradients separately from input gradients; "
+          "zeropp takes blocks of `every` micro-batches through one chunk after the other, for zero 3."),
+      Row<Settings, &S::chunks>("chunks", "model chunks per pipeline stage, for schedules interleaved, zb-v and zeropp.")
           .at_least(0)
           .at_most(64)
-          .fallback("0: 2 for interleaved and zb-v, else 1"),
+          .fallback("0: 2 for interleaved, zb-v and zeropp, else 1"),
       Row<Settings, &S::activation_cap>(
           "activation_cap",
           "most activations that a stage holds, each of one chunk and micro-batch, for schedules zero-bubble and zb-v.")

@@ -85,8 +85,9 @@ class Validator {
     if (strategy_.activation_cap > 0 && kind != ScheduleKind::zero_bubble && kind != ScheduleKind::zb_v)
       error("activation_cap", "= {} goes with schedule \"zero-bubble\" or \"zb-v\", not \"{}\". Leave it out.",
             strategy_.activation_cap, name_of(kind));
-    if (chunks > 1 && kind != ScheduleKind::interleaved && kind != ScheduleKind::zb_v)
-      error("chunks", "= {} go with schedule \"interleaved\" or \"zb-v\", not \"{}\". Use one of them, or one chunk.",
+    if (chunks > 1 && kind != ScheduleKind::interleaved && kind != ScheduleKind::zb_v && kind != ScheduleKind::zeropp)
+      error("chunks",
+            "= {} go with schedule \"interleaved\", \"zb-v\" or \"zeropp\", not \"{}\". Use one of them, or one chunk.",
             chunks, name_of(kind));
     if (kind == ScheduleKind::zb_v && chunks != 2)
       error("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);
@@ -96,7 +97,8 @@ class Validator {
 
   void check_every() const {
     if (strategy_.every < 1) error("every", "= {} must be at least 1.", strategy_.every);
-    if (strategy_.every > 1 && !strategy_.gathers())
+    const bool blockwise = strategy_.order.order.empty() && strategy_.schedule == ScheduleKind::zeropp;
+    if (strategy_.every > 1 && !strategy_.gathers() && !blockwise)
       error("every",
             "= {}: so many micro-batches share the parameters that are gathered for them, but without zero = 3 or "
             "depth none are. Leave it out, or use zero = 3.",
@@ -211,7 +213,9 @@ class Validator {
 int Strategy::chunk_count() const {
   if (chunks > 0) return chunks;
   if (!order.order.empty()) return order.chunks;
-  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::zb_v ? 2 : 1;
+  return schedule == ScheduleKind::interleaved || schedule == ScheduleKind::zb_v || schedule == ScheduleKind::zeropp
+             ? 2
+             : 1;
 }
 
 schedule::Placement Strategy::placement() const {
@@ -220,7 +224,8 @@ schedule::Placement Strategy::placement() const {
 }
 
 bool Strategy::splits_gradients() const {
-  if (order.order.empty()) return schedule == ScheduleKind::zero_bubble || schedule == ScheduleKind::zb_v;
+  if (order.order.empty())
+    return schedule == ScheduleKind::zero_bubble || schedule == ScheduleKind::zb_v || schedule == ScheduleKind::zeropp;
   return std::ranges::any_of(order.order, [](const std::vector<schedule::Item>& items) {
     return std::ranges::any_of(items, [](const schedule::Item& item) { return item.pass == Pass::W; });
   });
@@ -424,6 +429,8 @@ std::string_view name_of(ScheduleKind schedule) {
       return "zero-bubble";
     case ScheduleKind::zb_v:
       return "zb-v";
+    case ScheduleKind::zeropp:
+      return "zeropp";
   }
   throw InternalError("name_of: unknown schedule");
 }

@@ -55,13 +55,13 @@ enum class Recompute { none, selective, full };
 enum class Packing { balanced, stream };
 /// The parts into which ring attention cuts documents: each into as many as suits it, or all into equally many.
 enum class RingDegree { document, uniform };
-enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v };
+enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v, zeropp };
 
 /// Settings of a strategy besides the layers and ranks of its stages.
 struct StrategySettings {
   Recompute recompute = Recompute::none;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
-  int chunks = 0;          // of the model on each stage; 0: 2 for interleaved and zb_v, else 1
+  int chunks = 0;          // of the model on each stage; 0: 2 for interleaved, zb_v and zeropp, else 1
   int activation_cap = 0;  // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
   bool sequence_parallel = true;  // activations between blocks cut on tokens by all axes of a replica
   i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
@@ -168,7 +168,7 @@ std::string_view name_of(Recompute recompute);
 std::string_view name_of(Packing packing);
 /// "document", "uniform".
 std::string_view name_of(RingDegree degree);
-/// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v".
+/// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "zeropp".
 std::string_view name_of(ScheduleKind schedule);
 
 }  // namespace switchyard::config

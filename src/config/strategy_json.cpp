@@ -129,7 +129,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   if (root.has("schedule"))
     strategy.schedule =
         root["schedule"].choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,
-                                 ScheduleKind::zero_bubble, ScheduleKind::zb_v});
+                                 ScheduleKind::zero_bubble, ScheduleKind::zb_v, ScheduleKind::zeropp});
   if (root.has("order")) strategy.order = schedule_from_json(root["order"]);
   if (root.has("chunks")) strategy.chunks = root["chunks"].small(1);
   strategy.chunks = strategy.chunk_count();

@@ -30,7 +30,8 @@ int forwards_ahead(const Shape& shape, int stage, int mbs) {
   const Placement& p = shape.placement;
   switch (shape.schedule) {
     case config::ScheduleKind::gpipe:
-      return mbs;
+    case config::ScheduleKind::zeropp:
+      return mbs * p.chunks;
     case config::ScheduleKind::one_f_one_b:
       return std::min(mbs, p.pp - stage);
     case config::ScheduleKind::interleaved:
@@ -350,7 +351,7 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
       });
     }
   }
-  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, costs,
+  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, 1, costs,
                                static_cast<int>(micro_batches.size()), T, attention_pairs);
 }
 

@@ -453,6 +453,84 @@ TEST(Assemble, gathers_twice_and_reduces_once_for_each_block_of_micro_batches) {
   }
 }
 
+// The most gathered parameters of chunks that a rank of a stage has while it computes: chunks whose gathers have begun and
+// that are still to be read.
+int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, int rank) {
+  using Copy = std::tuple<int, int, Pass>;  // position, first micro-batch, pass
+  std::map<Copy, int> readers;              // to come
+  std::map<int, Copy> gather;               // by task
+  for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
+    const Task& task = program.tasks[static_cast<size_t>(id)];
+    if (task.kind == TaskKind::gather) gather[id] = {task.stage, task.micro_batch, task.pass};
+    if (task.kind != TaskKind::run) continue;
+    const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage)];
+    if (!ir::units_read(code.segment(task.pass), task.piece).empty())
+      ++readers[{task.stage, code.first_of_block(task.micro_batch), code.copy_pass(task.pass)}];
+  }
+  // As early as their waits and their order allow: after the last run that a gather waits for.
+  std::multimap<int, Copy> begins;
+  int last = -1;
+  for (const auto& [id, copy] : gather) {
+    for (const ir::Wait& wait : program.tasks[static_cast<size_t>(id)].after)
+      if (const Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
+          awaited.kind == TaskKind::run && std::ranges::count(awaited.ranks, rank) > 0)
+        last = std::max(last, wait.task);
+    begins.emplace(last, copy);
+  }
+  int most = 0;
+  auto next = begins.begin();
+  std::set<Copy> alive;
+  for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
+    const Task& task = program.tasks[static_cast<size_t>(id)];
+    if (task.kind != TaskKind::run) continue;
+    for (; next != begins.end() && next->first < id; ++next) alive.insert(next->second);
+    most = std::max(most, static_cast<int>(alive.size()));
+    const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage)];
+    const Copy copy{task.stage, code.first_of_block(task.micro_batch), code.copy_pass(task.pass)};
+    if (!ir::units_read(code.segment(task.pass), task.piece).empty() && --readers.at(copy) == 0) alive.erase(copy);
+  }
+  return most;
+}
+
+// methods.md, section 5.
+TEST(Assemble, gathers_a_chunk_of_zeropp_twice_for_a_block_but_the_last_one_once) {
+  config::ModelConfig model = small_llama();
+  model.layers = 8;
+  for (const int chunks : {1, 2, 4}) {
+    SCOPED_TRACE(chunks);
+    const std::string spec = fmt::format("dp=2,pp=2,zero=3,every=3,schedule=zeropp,chunks={}", chunks);
+    const Plans plans(training_graph(model), {config::strategy_from_spec(spec, 4, model.layers)}, 0,
+                      cluster::uniform(1, 4), switching::Planner::relay);
+    const ir::Program program = assemble(level_step(plans, 9), plans, {});
+    ir::verify(program);
+    const auto gathers = transfers_of_units(program, TaskKind::gather),
+               reductions = transfers_of_units(program, TaskKind::reduce_scatter);
+    const ir::GroupCode& group = plans.strategies()[0].groups[0];
+    std::map<int, i64> gathered, reduced;  // elements, by unit, on the wire
+    for (const Task& task : program.tasks) {
+      if (task.kind == TaskKind::gather) gathered[task.unit] += task.bytes / size_of(DType::bf16);
+      if (task.kind == TaskKind::reduce_scatter) reduced[task.unit] += task.bytes / size_of(DType::f32);
+    }
+    for (int position = 0; position < 2 * chunks; ++position)
+      for (const int unit : group.stages[static_cast<size_t>(position)].units) {
+        EXPECT_EQ(reductions.at({position, unit, Pass::W}), 3);
+        if (unit == 0 || unit > model.layers) continue;
+        EXPECT_EQ(gathers.at({position, unit, Pass::F}), 3);
+        const bool last = position >= 2 * (chunks - 1);
+        EXPECT_EQ(gathers.contains({position, unit, Pass::B}), !last);
+        // Of a layer's elements each of two ranks gets the half that it lacks, for each of 3 blocks.
+        i64 elements = 0;
+        for (const int p : plans.units()[static_cast<size_t>(unit)].tensors)
+          elements += plans.graph().param(p).shape.elements();
+        EXPECT_EQ(gathered[unit], 3 * (last ? 1 : 2) * elements);
+        EXPECT_EQ(reduced[unit], 3 * elements);
+      }
+    for (const auto& [key, count] : gathers) EXPECT_NE(std::get<2>(key), Pass::W);
+    for (int rank = 0; rank < 4; ++rank)
+      EXPECT_EQ(most_chunks_alive(program, group, rank), 2) << "rank " << rank;
+  }
+}
+
 // Replica 1 has 1 of 4 micro-batches: it leaves out runs, not transfers, and fills with zeros what a block of which it
 // has nothing would make.
 TEST(Assemble, leaves_out_the_runs_of_a_replica_that_has_fewer_micro_batches_of_a_block) {

@@ -116,7 +116,7 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
   EXPECT_EQ(error(R"({"groups": [], "sequence_parallel": 1})"),
             "s.json: sequence_parallel is 1; true or false is needed.");
   EXPECT_EQ(error(R"({"groups": [], "schedule": "zb"})"),
-            "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b, interleaved, zero-bubble, zb-v.");
+            "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b, interleaved, zero-bubble, zb-v, zeropp.");
   EXPECT_EQ(error(R"({"groups": [], "splits": [{"parameter": "*", "cuts": [{"dim": 0}]}]})"),
             "s.json: splits[0].cuts[0] has no key \"parts\".");
 }

@@ -227,7 +227,7 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
               HasSubstr("groups[0].stages[2] is a further chunk of the stage with ranks [0, 1] and the mesh (outer=2). "
                         "Give it the same."));
   EXPECT_THAT(error(ScheduleKind::interleaved, [](Strategy& s) { s.schedule = ScheduleKind::one_f_one_b; }),
-              HasSubstr("chunks = 2 go with schedule \"interleaved\" or \"zb-v\", not \"1f1b\"."));
+              HasSubstr("chunks = 2 go with schedule \"interleaved\", \"zb-v\" or \"zeropp\", not \"1f1b\"."));
   EXPECT_THAT(error(ScheduleKind::interleaved, [](Strategy& s) { s.chunks = 3; }),
               HasSubstr("are 4, which 3 chunks don't divide."));
   EXPECT_THAT(error(ScheduleKind::zb_v, [](Strategy& s) { s.chunks = 4; }),
@@ -255,6 +255,7 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
                     s.every = 4;
                   }),
             "no error");
+  EXPECT_EQ(error(ScheduleKind::zeropp, [](Strategy& s) { s.every = 4; }), "no error") << "which has blocks anyway";
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }
@@ -262,6 +263,7 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
 TEST(Strategy, names_of_settings_are_those_of_the_file) {
   EXPECT_EQ(name_of(Recompute::selective), "selective");
   EXPECT_EQ(name_of(ScheduleKind::one_f_one_b), "1f1b");
+  EXPECT_EQ(name_of(ScheduleKind::zeropp), "zeropp");
   EXPECT_THROW(name_of(static_cast<Recompute>(9)), InternalError);
   EXPECT_THROW(name_of(static_cast<ScheduleKind>(9)), InternalError);
 }

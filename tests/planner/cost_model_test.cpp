@@ -170,7 +170,7 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
       const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks),
                                                   {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
       const std::vector<int> peak =
-          schedule::peak_in_flight(compiler::schedule_of(shape.schedule, chunks, cap, none, mbs, 1e9, 0).order);
+          schedule::peak_in_flight(compiler::schedule_of(shape.schedule, chunks, cap, 1, none, mbs, 1e9, 0).order);
       for (int stage = 0; stage < pp; ++stage)
         EXPECT_GE(most_kept(shape, stage, mbs), peak[static_cast<size_t>(stage)])
             << to_string(shape) << ", stage " << stage << ", " << mbs;

@@ -127,6 +127,11 @@ INSTANTIATE_TEST_SUITE_P(
                                      "dp=2,pp=2,schedule=interleaved,micro_batch_sequences=1,every=2",
                                      "dp=3,pp=2,schedule=zero-bubble,micro_batch_sequences=1,every=2",
                                      "dp=2,pp=2,schedule=zb-v,micro_batch_sequences=1,every=3",
+                                     "dp=2,pp=2,schedule=zeropp,micro_batch_sequences=1,every=3",
+                                     "dp=3,pp=2,schedule=zeropp,micro_batch_sequences=1,every=2,recompute=full",
+                                     "dp=2,pp=2,schedule=zeropp,chunks=1,micro_batch_sequences=1,every=4",
+                                     "dp=4,schedule=zeropp,chunks=4,micro_batch_sequences=1,every=2",
+                                     "dp=2,schedule=zeropp,micro_batch_sequences=1,recompute=selective",
                                      "dp=2,depth=2,micro_batch_sequences=1,every=2",
                                      "pp=2,depth=2,schedule=zb-v,micro_batch_sequences=1,every=4,inside=pipeline"),
                      testing::Values(3)),
@@ -206,6 +211,9 @@ TEST(RowMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
                            "dp=2,depth=2,micro_batch_sequences=2,every=2",
                            "dp=2,pp=2,zero=3,schedule=zb-v,micro_batch_sequences=1,every=2",
                            "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=3",
+                           "dp=4,zero=3,schedule=zeropp,micro_batch_sequences=1,every=2",
+                           "dp=2,tp=2,zero=3,schedule=zeropp,chunks=4,micro_batch_sequences=1,every=3,recompute=full",
+                           "dp=2,pp=2,zero=3,schedule=zeropp,micro_batch_sequences=1,every=3",
                            "ring=4",
                            "ring=4,zero=3",
                            "ring=4,ring_degree=uniform,recompute=full",
@@ -282,7 +290,10 @@ INSTANTIATE_TEST_SUITE_P(Mixes, RowSwitches,
                                          std::vector<std::string>{"ring=4,zero=3", "dp=2,ring=2,zero=2", "1,4,1"},
                                          std::vector<std::string>{"dp=4,zero=3,micro_batch_sequences=1,every=2",
                                                                   "dp=2,depth=2,micro_batch_sequences=2,every=3",
-                                                                  "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=2"}));
+                                                                  "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=2"},
+                                         std::vector<std::string>{
+                                             "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=3,schedule=zeropp",
+                                             "dp=4,zero=3", "pp=2,depth=2,micro_batch_sequences=1,every=2,schedule=zeropp"}));
 
 }  // namespace
 }  // namespace switchyard::runtime

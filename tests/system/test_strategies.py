@@ -64,7 +64,7 @@ def random_strategy(draw, name, ranks, zero_0):
                 "ring": ring, "depth": depth, "inner": inner,
                 "recompute": draw.choice(["none", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
-                                        (["interleaved", "zb-v"] if 2 * pp <= SIZES["layers"] else [])),
+                                        (["interleaved", "zb-v", "zeropp"] if 2 * pp <= SIZES["layers"] else [])),
                 "sequence_parallel": draw.random() < 0.7}
     if strategy["schedule"] in ("zero-bubble", "zb-v") and draw.random() < 0.5:
         strategy["activation_cap"] = draw.randint(2, 8)
@@ -76,7 +76,7 @@ def random_strategy(draw, name, ranks, zero_0):
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
     if draw.random() < 0.3:
         strategy["micro_batch_sequences"] = draw.randint(1, 4)
-    if (strategy["zero"] == 3 or depth > 1) and draw.random() < 0.5:
+    if (strategy["zero"] == 3 or depth > 1 or strategy["schedule"] == "zeropp") and draw.random() < 0.5:
         strategy["every"] = draw.randint(2, 4)
     return strategy
 
@@ -94,7 +94,7 @@ def random_groups(draw, name, ranks, zero_0):
         return random_strategy(draw, name, ranks, zero_0)
     first_ranks = draw.randint(1, ranks - 1)
     first, second = (random_strategy(draw, name, most, zero_0) for most in (first_ranks, ranks - first_ranks))
-    if first["schedule"] in ("interleaved", "zb-v"):
+    if first["schedule"] in ("interleaved", "zb-v", "zeropp"):
         second["pp"] = 1
     return text_of(first) + " + " + text_of({key: second[key] for key in DEGREES})
 
