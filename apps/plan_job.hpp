@@ -29,7 +29,8 @@ config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int r
 
 /// The planner's request for the documents of the first `steps` steps.
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps);
-/// The job with a budget no larger than the device's memory: a step then prefetches less, rather than running out of it.
+/// The job with a budget no larger than the device's memory: a step then prefetches less, rather than running out of
+/// it.
 config::Job within_memory(config::Job job, const cluster::Hardware& hardware);
 /// The job with a plan's buckets, home at the longest one, and a memory budget no larger than the device's memory.
 config::Job planned_job(config::Job job, const planner::Planner& planner, const planner::Choice& choice);

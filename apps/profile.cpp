@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/units.hpp"
-#include "config/emulated_cluster.hpp"
 #include "commands.hpp"
+#include "config/emulated_cluster.hpp"
 #include "count_of.hpp"
 #include "files/disk.hpp"
 
@@ -31,8 +31,7 @@ std::string summary(const config::Profile& profile) {
   const auto add = [&](const char* name, const cluster::LinkClass& link) {
     const double slowdown = link.overlap_slowdown > 0 ? link.overlap_slowdown : h.overlap_slowdown;
     text += fmt::format("  {}: {} latency, {:.2f} GB/s, sums at {:.0f}%, x{:.2f} beside computing{}\n", name,
-                        format_duration(link.latency), link.bandwidth.count / 1e9, 100 * link.sum_share,
-                        slowdown,
+                        format_duration(link.latency), link.bandwidth.count / 1e9, 100 * link.sum_share, slowdown,
                         link.shared_by > 1 ? fmt::format(", shared by {} ranks", link.shared_by) : "");
   };
   if (h.ranks() > 1) add("within a host", h.intra_host);
@@ -72,8 +71,9 @@ void add_profile(CLI::App& app, Action& action) {
                     "Measures the smallest shapes only: a coarse profile, in seconds");
   command->add_flag("--cuda", options->cuda, "Measures the CUDA device");
   command
-      ->add_option("--emulate", options->emulated,
-                   "Measures the cores of this machine as devices of this cluster, by processor time, for train --emulate")
+      ->add_option(
+          "--emulate", options->emulated,
+          "Measures the cores of this machine as devices of this cluster, by processor time, for train --emulate")
       ->type_name("2x4:200Mbit/s,800Mbit/s,40MiB")
       ->excludes("--ranks")
       ->excludes("--threads")

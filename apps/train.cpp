@@ -65,9 +65,8 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   if (!planned) return {.job = std::move(job), .emulated = std::move(emulated)};
   ChosenPlan chosen = choose_plan(job, hardware);
   for (const std::string& line : chosen.why) say(line);
-  return {.job = std::move(chosen.job),
-          .plan_json = report::plan_text(chosen.compared),
-          .emulated = std::move(emulated)};
+  return {
+      .job = std::move(chosen.job), .plan_json = report::plan_text(chosen.compared), .emulated = std::move(emulated)};
 }
 
 }  // namespace

@@ -34,8 +34,8 @@ std::map<i64, Span> spans_of(const MicroBatch& micro_batch) {
 }
 
 struct Times {
-  double even = 0;      // of all ring ranks with equal shares and no messages
-  double longest = 0;   // of the longest document where it is quickest
+  double even = 0;              // of all ring ranks with equal shares and no messages
+  double longest = 0;           // of the longest document where it is quickest
   std::vector<double> replica;  // of the micro-batches, each as long as its slowest ring rank
 };
 

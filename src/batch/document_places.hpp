@@ -1,5 +1,5 @@
-// Where the documents of a step lie: by phase, replica, micro-batch and ring rank, with what each has of them, for texts
-// and pages.
+// Where the documents of a step lie: by phase, replica, micro-batch and ring rank, with what each has of them, for
+// texts and pages.
 #pragma once
 
 #include <span>
@@ -12,8 +12,8 @@
 namespace switchyard::batch {
 
 /// What a ring rank has of a micro-batch. tokens: with padding; keys: those whose keys and values come from other ring
-/// ranks; key_bytes: of these and of their gradients, in all passes, for one of the ring rank's devices; share: its time
-/// in units of an even share of the micro-batch without messages, 0 without a ring.
+/// ranks; key_bytes: of these and of their gradients, in all passes, for one of the ring rank's devices; share: its
+/// time in units of an even share of the micro-batch without messages, 0 without a ring.
 struct RingPlace {
   std::vector<Piece> pieces{};
   i64 tokens = 0, padding = 0, key_bytes = 0;
@@ -31,7 +31,7 @@ struct ReplicaPlaces {
 struct PhasePlaces {
   int strategy = 0;
   i64 max_length = 0, documents = 0;
-  bool ring = false;  // whether documents may lie on several ring ranks
+  bool ring = false;              // whether documents may lie on several ring ranks
   double slowest = 0, bound = 1;  // Balance
   std::vector<ReplicaPlaces> replicas{};
 };

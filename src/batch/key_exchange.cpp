@@ -233,8 +233,8 @@ class Planner {
     const std::vector<Placed>& pieces = of_document_.at(delivery.doc);
     const int first = pieces.front().rank, last = pieces.back().rank;
     const auto before = [](int to, int from, int count) { return (to - from + count) % count; };
-    const auto [lowest, highest] = std::ranges::minmax(std::span(hosts_.host).subspan(
-        static_cast<size_t>(first), static_cast<size_t>(last - first) + 1));
+    const auto [lowest, highest] = std::ranges::minmax(
+        std::span(hosts_.host).subspan(static_cast<size_t>(first), static_cast<size_t>(last - first) + 1));
     const int hosts = highest - lowest + 1;
     if (hosts == 1) return before(delivery.to, delivery.holder, last - first + 1);
     const auto place = [&](int rank) { return hosts_.place[static_cast<size_t>(rank)]; };
@@ -320,9 +320,8 @@ class Planner {
   void add_messages(const RowOf& row_of) {
     for (const Delivery& delivery : deliveries_)
       for (const Part& part : delivery.parts) {
-        const i64 row = part.passed_on
-                            ? row_of(*sources_.at({part.from, delivery.doc, delivery.holder}), *part.keys)
-                            : part.keys->row;
+        const i64 row = part.passed_on ? row_of(*sources_.at({part.from, delivery.doc, delivery.holder}), *part.keys)
+                                       : part.keys->row;
         const KeyMessage message{.from = part.from,
                                  .to = delivery.to,
                                  .row = row + part.offset,

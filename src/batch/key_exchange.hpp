@@ -48,14 +48,13 @@ struct KeyMessage {
   bool operator==(const KeyMessage&) const = default;
 };
 
-/// seen: of each ring rank. rounds: of messages, one after the other. Keys cross to a host once and are passed on inside
-/// in later rounds (two rings, as in LoongTrain, arXiv 2406.18485). returns[i]: messages whose gradients go back once
-/// blocks[i] and earlier ones are computed and returns[i - 1] have ended: from a message's `to` to its `from`, which
-/// adds them to what it has.
-/// gather: a rank's blocks have a part's queries and all that they see, after the last round, in at most two rounds.
-/// ring: blocks[t] have the keys of the rank t places before in a document's span, those of other hosts after all of the
-/// own one. Round t - 1 brings them; what crosses comes in parts, with as many rounds before as a host has ranks. Memory
-/// for keys is used again as soon as they and their gradients are gone.
+/// seen: of each ring rank. rounds: of messages, one after the other. Keys cross to a host once and are passed on
+/// inside in later rounds (two rings, as in LoongTrain, arXiv 2406.18485). returns[i]: messages whose gradients go back
+/// once blocks[i] and earlier ones are computed and returns[i - 1] have ended: from a message's `to` to its `from`,
+/// which adds them to what it has. gather: a rank's blocks have a part's queries and all that they see, after the last
+/// round, in at most two rounds. ring: blocks[t] have the keys of the rank t places before in a document's span, those
+/// of other hosts after all of the own one. Round t - 1 brings them; what crosses comes in parts, with as many rounds
+/// before as a host has ranks. Memory for keys is used again as soon as they and their gradients are gone.
 struct KeyExchange {
   std::vector<SeenKeys> seen;
   std::vector<std::vector<KeyMessage>> rounds, returns;

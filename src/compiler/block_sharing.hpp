@@ -1,5 +1,5 @@
-// What runs of a block of micro-batches share while a program is made: copies of gathered parameters, and gradients until
-// they are reduced.
+// What runs of a block of micro-batches share while a program is made: copies of gathered parameters, and gradients
+// until they are reduced.
 #pragma once
 
 #include <cstddef>
@@ -24,9 +24,9 @@ struct Block {
   auto operator<=>(const Block&) const = default;
 };
 
-/// The copies and gradients on the ranks of a schedule's stage, and the tasks that have to end before further ones come,
-/// so that where blocks follow one another only two lie beside each other. Tasks are numbers; members are the replicas
-/// that share transfers.
+/// The copies and gradients on the ranks of a schedule's stage, and the tasks that have to end before further ones
+/// come, so that where blocks follow one another only two lie beside each other. Tasks are numbers; members are the
+/// replicas that share transfers.
 class BlockSharing {
  public:
   /// Whether no copy was begun so far.
@@ -45,8 +45,8 @@ class BlockSharing {
 
   /// So many reductions of units are on their way or done.
   size_t reductions() const { return reductions_.size(); }
-  /// Those of the first `end` reductions that a member's tasks have not waited for yet, for one that does. So the memory
-  /// of their gradients is freed at a place in the order of computing.
+  /// Those of the first `end` reductions that a member's tasks have not waited for yet, for one that does. So the
+  /// memory of their gradients is freed at a place in the order of computing.
   std::vector<int> awaited_reductions(int member, size_t end);
   /// A member's task adds to the gradients of a block for the last time in an item.
   void wrote(const Block& block, int unit, int member, int task) { writers_[{block, unit}][member] = task; }

@@ -85,8 +85,7 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
       code.stages.push_back(compile_stage(graph, strategy, stage.mesh, first, end,
                                           host_patterns(stage.ranks, stage.mesh.positions(), cluster), how));
       const size_t chunk = s * static_cast<size_t>(strategy.chunk_count()) / group.stages.size();
-      code.stages.back().one_copy = strategy.order.order.empty() &&
-                                    strategy.schedule == config::ScheduleKind::zeropp &&
+      code.stages.back().one_copy = strategy.order.order.empty() && strategy.schedule == config::ScheduleKind::zeropp &&
                                     static_cast<int>(chunk) + 1 == strategy.chunk_count();
       code.in_step = std::max(code.in_step, replicas_in_step(stage.mesh, code.stages.back().rows));
     }

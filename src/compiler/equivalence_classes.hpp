@@ -47,9 +47,9 @@ class EquivalenceClasses {
   std::map<std::tuple<int, int, int, size_t>, std::vector<int>>
       shapes_;  // strategy, group, stage, pattern -> a number for each position
   std::map<std::tuple<int, int, int>, std::map<std::vector<i64>, int>>
-      shape_numbers_;                                            // strategy, group, stage -> of sizes
-  std::map<std::vector<i64>, i64> numbers_;                      // of tasks that differ in ranks and messages only
-  std::map<std::vector<i64>, i64> gathered_;                     // groups of parameters
+      shape_numbers_;                         // strategy, group, stage -> of sizes
+  std::map<std::vector<i64>, i64> numbers_;   // of tasks that differ in ranks and messages only
+  std::map<std::vector<i64>, i64> gathered_;  // groups of parameters
   // phase, replica, index, stage -> by rank of the run
   std::map<std::tuple<int, int, int, int>, std::vector<i64>> key_rows_;
   std::map<std::tuple<int, int, int, int>, i64> micro_batches_;  // phase, replica, index, ring rank -> their number

@@ -209,8 +209,7 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
 namespace {
 
 UnitUse use_of_transfer(const ir::Task& task) {
-  return {task.phase,       task.unit, task.kind == ir::TaskKind::reduce_scatter, task.stage,
-          task.micro_batch, task.pass};
+  return {task.phase, task.unit, task.kind == ir::TaskKind::reduce_scatter, task.stage, task.micro_batch, task.pass};
 }
 
 const ir::StageCode& code_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans) {

@@ -306,7 +306,8 @@ class Replay {
   void make_gradient(const Task& t, int param) {
     const std::vector<int>& group = holdings_.group_of(param);
     const auto [it, fresh] =
-        gradient_blocks_[use_of_run(t, stage_of(t), plans_.graph().param(param).unit, true)].try_emplace(group.front(), -1);
+        gradient_blocks_[use_of_run(t, stage_of(t), plans_.graph().param(param).unit, true)].try_emplace(group.front(),
+                                                                                                         -1);
     if (fresh) it->second = gradients_.take(holdings_.made_elements(strategy_of(t.phase), group) * state_);
     accumulate(t.phase, param);
   }
@@ -370,8 +371,7 @@ class Replay {
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
     it->second.extent = {T, batch::squared_lengths(shard)};
     const i64 rows = key_rows(compiled(t), t.replica, stage, place(t, stage), mb, plans_.cluster());
-    it->second.size = {T, batch::longest(shard), rows,
-                       rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring};
+    it->second.size = {T, batch::longest(shard), rows, rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring};
     const i64 weights = allocated(T * size_of(DType::f64));
     it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);

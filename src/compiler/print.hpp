@@ -27,9 +27,9 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
 std::string print_batch(const batch::StepPlan& plan);
 
 /// Where the documents of a step lie (batch::document_places): for each phase a table of its replicas, with tokens,
-/// query-key pairs and work or time as a part of an even share, the distance from the bound, then the documents of every
-/// micro-batch, of each ring rank with the keys that come to it. lengths: of the documents; names: of the strategies. No
-/// line is longer than 100 columns, unless a strategy's name is.
+/// query-key pairs and work or time as a part of an even share, the distance from the bound, then the documents of
+/// every micro-batch, of each ring rank with the keys that come to it. lengths: of the documents; names: of the
+/// strategies. No line is longer than 100 columns, unless a strategy's name is.
 std::string print_documents(const batch::StepPlan& plan, std::span<const i64> lengths,
                             std::span<const batch::BucketSpec> buckets, const batch::WorkModel& work,
                             std::span<const std::string> names);

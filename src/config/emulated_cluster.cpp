@@ -62,7 +62,8 @@ cluster::Hardware emulated_hardware(const std::string& spec, std::optional<int> 
         spec);
   cluster::Hardware hardware = load_hardware(spec, ranks);
   hardware.name = spec;
-  hardware.device = {.name = hardware.device.name, .memory = hardware.device.memory, .reserve = hardware.device.reserve};
+  hardware.device = {
+      .name = hardware.device.name, .memory = hardware.device.memory, .reserve = hardware.device.reserve};
   return hardware;
 }
 

@@ -318,7 +318,8 @@ auto settings_keys() {
           "schedule",
           "pipeline schedule; zero-bubble, zb-v and zeropp compute weight gradients separately from input gradients; "
           "zeropp takes blocks of `every` micro-batches through one chunk after the other, for zero 3."),
-      Row<Settings, &S::chunks>("chunks", "model chunks per pipeline stage, for schedules interleaved, zb-v and zeropp.")
+      Row<Settings, &S::chunks>("chunks",
+                                "model chunks per pipeline stage, for schedules interleaved, zb-v and zeropp.")
           .at_least(0)
           .at_most(64)
           .fallback("0: 2 for interleaved, zb-v and zeropp, else 1"),
@@ -367,7 +368,8 @@ auto settings_keys() {
           .at_most(3),
       Row<Settings, &S::every>(
           "every",
-          "with zero 3 or depth: so many micro-batches share what is gathered and reduced for them, so that each layer's "
+          "with zero 3 or depth: so many micro-batches share what is gathered and reduced for them, so that each "
+          "layer's "
           "parameters are gathered twice and its gradients reduced once for so many; a rank then has the parameters "
           "and gradients of up to two stages, or chunks of stages, at a time, not of two layers.")
           .at_least(1)
@@ -559,7 +561,8 @@ Keys run_keys() {
           "run.emulate",
           "Cluster whose devices are emulated by the cores of this machine, such as \"2x4:200Mbit/s,800Mbit/s,40MiB\" "
           "(hosts x devices: bandwidth of a device between hosts, inside, memory), a cluster by name or file, or a "
-          "profile made with --emulate. Ranks are threads of this process, and times of steps are those on the cluster. "
+          "profile made with --emulate. Ranks are threads of this process, and times of steps are those on the "
+          "cluster. "
           "It changes no result.")
           .fallback("none"),
       Row<kJob, &Job::log, &LogSettings::wandb>(

@@ -7,8 +7,7 @@
 
 namespace switchyard::kernels {
 
-FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration,
-                           SecondsClock clock) {
+FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration, SecondsClock clock) {
   constexpr int64_t kSize = 1024;
   const MemoryScope outside(nullptr);
   const at::Tensor a = at::ones({kSize, kSize}, at::TensorOptions().dtype(type).device(device));

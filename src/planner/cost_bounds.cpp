@@ -111,8 +111,9 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
         p.pp == 1 || !units_.times_rise()
             ? 0
             : through(run.begin, Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, Pass::BW));
-    bound = std::max(bound, before + (run.count - 1) * way +
-                                work(rate(run.all, capacity), rate(run.all, micro_batch), micro_batch, capacity, sums, p));
+    bound =
+        std::max(bound, before + (run.count - 1) * way +
+                            work(rate(run.all, capacity), rate(run.all, micro_batch), micro_batch, capacity, sums, p));
     before += run.count * way;
   }
   return std::max(bound, alone(rate(pipeline.all, capacity, true), sums.longest, p));

@@ -212,8 +212,8 @@ const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i6
 
 std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range, Rings rings) const {
   if (p.ring() == 1) rings = Rings::even;  // the same
-  const auto [it, fresh] = steps_.try_emplace({p.pipelines(), p.tied(), mesh_key(p.code_mesh()), p.ring(), rings, p.pp,
-                                               capacity, range.lo, range.hi});
+  const auto [it, fresh] = steps_.try_emplace(
+      {p.pipelines(), p.tied(), mesh_key(p.code_mesh()), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
   if (!fresh) return it->second;
   for (const Replicas& replicas : packed(p, capacity, range, rings)) {
     it->second.push_back({replicas, tied(replicas, p.tied())});

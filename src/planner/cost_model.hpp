@@ -207,8 +207,8 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By pipelines, ranks of the code, ring, how it is used, pp, capacity, ends of the range: without times; and with them
-  // by pipelines that are tied and mesh of the code.
+  // By pipelines, ranks of the code, ring, how it is used, pp, capacity, ends of the range: without times; and with
+  // them by pipelines that are tied and mesh of the code.
   using PackingKey = std::tuple<int, int, int, Rings, int, i64, int, int>;
   mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
   using StepsKey = std::tuple<int, int, std::uint64_t, int, Rings, int, i64, int, int>;

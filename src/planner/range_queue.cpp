@@ -12,7 +12,7 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
 constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
 constexpr size_t kRecomputes = 3;
-constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
+constexpr int kZeros = 3;  // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
 

@@ -113,8 +113,8 @@ double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, doub
     for (const double degree : {low, high, whole / std::max(even, whole / ranks),
                                 std::sqrt(std::max(0.0, whole - least.per_key * own) / message)})
       if (degree >= low && degree <= high)
-        best = std::min(best, std::max(even, whole / degree) + least.per_key * (all - own / degree) +
-                                  message * (degree - 1));
+        best = std::min(best,
+                        std::max(even, whole / degree) + least.per_key * (all - own / degree) + message * (degree - 1));
     return best;
   };
   const double near = std::min(1.0, across), crossing = across > 1 ? 1 + (across - 1) / host : near;

@@ -25,8 +25,8 @@ class RingLoads {
   PackedSequence assigned(const batch::MicroBatch& micro_batch, const Placement& placement) const;
   /// Of one that isn't: even shares with nothing passed on, which no assignment is quicker than.
   static PackedSequence even(const batch::MicroBatch& micro_batch, int ring);
-  /// Seconds that no assignment of a micro-batch is quicker than, if it has a document of so many tokens. least: seconds
-  /// of a token and of a pair at least, and of what is passed on; even: seconds of even shares.
+  /// Seconds that no assignment of a micro-batch is quicker than, if it has a document of so many tokens. least:
+  /// seconds of a token and of a pair at least, and of what is passed on; even: seconds of even shares.
   double least(const Placement& placement, i64 tokens, const Spent& least, double even) const;
   /// The most that a ring rank has of a micro-batch of `capacity` tokens: an eighth more than an even share, and all
   /// keys.

@@ -45,9 +45,8 @@ class Search {
         plans_(model, transfers, ranges_, settings_, found_.counts) {
     settings_.stop = [this, asked = settings.stop] {
       const bool limited = settings_.runners_up && first_known_;
-      const bool said =
-          !found_.best.empty() && ((single_ && found_.counts.steps >= kStepsForSingle) ||
-                                   (limited ? found_.counts.steps >= most_steps_ : asked && asked()));
+      const bool said = !found_.best.empty() && ((single_ && found_.counts.steps >= kStepsForSingle) ||
+                                                 (limited ? found_.counts.steps >= most_steps_ : asked && asked()));
       return stopped_ = stopped_ || said;
     };
     ranges_.queues.resize(ranges_.slots());
@@ -155,7 +154,8 @@ class Search {
     }
   }
 
-  // The best single strategy, which is often near the best of all, and mostly found quickly. If not, a good one will do.
+  // The best single strategy, which is often near the best of all, and mostly found quickly. If not, a good one will
+  // do.
   void find_single() {
     single_ = true;
     find(settle_relaxed());

@@ -45,8 +45,8 @@ struct Placement {
   /// The same with a ring, of any size.
   StageMesh code_mesh_on_ring() const;
   int ranks() const { return dp * stage_ranks() * pp; }
-  /// Pipelines, each with documents of its own; so many in a row wait for one another at each micro-batch, as their runs
-  /// gather parameters or reduce gradients together.
+  /// Pipelines, each with documents of its own; so many in a row wait for one another at each micro-batch, as their
+  /// runs gather parameters or reduce gradients together.
   int pipelines() const { return dp * mesh.replicas(); }
   int tied() const { return zero > 1 ? pipelines() : mesh.replicas(); }
   /// Parts into which ranks that would hold copies cut, from a stage of ZeRO on, parameters between runs (3) or sums of

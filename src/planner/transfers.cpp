@@ -36,8 +36,8 @@ double Transfers::UnitSeconds::of(StageKind kind, int layers) const {
 
 // Axes that cut weights lie inside those that copy them, of which replicas of the mesh come first, as their cuts do.
 Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, int cuts) {
-  const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies, inner = copies / p.mesh.replicas(),
-            copy = post.place / wide;
+  const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies,
+            inner = copies / p.mesh.replicas(), copy = post.place / wide;
   int share = 0;
   if (cuts == p.copies())
     share = (copy / inner * p.dp + post.replica) * inner + copy % inner;

@@ -45,7 +45,8 @@ class Transfers {
   /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
   /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
-  /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), and the share of the device that this takes from computing beside it.
+  /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), and the share of the device that this takes from
+  /// computing beside it.
   struct OfRun {
     UnitSeconds gather, reduce;
     double device_share = 0;

@@ -259,8 +259,7 @@ const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, con
                                       i64 capacity) const {
   const i64 multiple = mesh.positions();
   capacity = (capacity + multiple - 1) / multiple * multiple;  // micro-batches are padded
-  const auto [it, fresh] =
-      least_of_pass_.try_emplace(key(kind, mesh, recompute, static_cast<int>(pass), capacity));
+  const auto [it, fresh] = least_of_pass_.try_emplace(key(kind, mesh, recompute, static_cast<int>(pass), capacity));
   // The head works in chunks of a power of two tokens.
   const bool falling =
       shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);

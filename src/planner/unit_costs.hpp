@@ -55,8 +55,8 @@ class TimeTable {
   TimeTable(std::function<Spent(i64 T)> measure, i64 multiple) : measure_(std::move(measure)), multiple_(multiple) {}
   Spent at(i64 T) const;
   /// No more than any micro-batches of at most `capacity` tokens take: seconds a token (compute), and seconds a pair
-  /// (per_pair); what depends on no tokens as it is. falling: the time of a token is known to fall with the tokens of a micro-batch, but for micro-batches
-  /// that aren't a power of two.
+  /// (per_pair); what depends on no tokens as it is. falling: the time of a token is known to fall with the tokens of a
+  /// micro-batch, but for micro-batches that aren't a power of two.
   Spent least(i64 capacity, bool falling) const;
 
  private:

@@ -46,7 +46,8 @@ std::string limit(const Run& run, const StepParts& parts) {
   const Timeline* timeline = timeline_of(run, parts.measured);
   const std::string step =
       !timeline ? std::string("The step")
-                : fmt::format("Step {}, {} {},", timeline->step, !parts.measured          ? "predicted to take"
+                : fmt::format("Step {}, {} {},", timeline->step,
+                              !parts.measured        ? "predicted to take"
                               : run.emulated.empty() ? "measured at"
                                                      : "emulated at",
                               duration(*(parts.measured ? timeline->measured_seconds : timeline->predicted_seconds)));
@@ -119,8 +120,8 @@ std::vector<std::string> headline_of(const Run& run) {
   sentences.push_back(against_prediction(run));
   if (!run.parts.empty()) sentences.push_back(remedy(run, run.parts.back()));
   if (!run.emulated.empty())
-    sentences.push_back(fmt::format("Steps were emulated: times are those on {}, with cores of one machine as devices.",
-                                    run.emulated));
+    sentences.push_back(
+        fmt::format("Steps were emulated: times are those on {}, with cores of one machine as devices.", run.emulated));
   std::erase(sentences, "");
   return sentences;
 }

@@ -122,7 +122,10 @@ Json to_json(const BucketRow& row) {
 
 // A piece as document, first token and number of tokens; of padding the document is -1.
 Json to_json(const batch::RingPlace& place) {
-  return {{"pieces", list(place.pieces, [](const batch::Piece& p) { return Json{p.doc, p.first, p.count}; })},
+  return {{"pieces", list(place.pieces,
+                          [](const batch::Piece& p) {
+                            return Json{p.doc, p.first, p.count};
+                          })},
           {"tokens", place.tokens},
           {"padding", place.padding},
           {"pairs", place.pairs},

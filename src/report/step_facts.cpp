@@ -83,8 +83,7 @@ class LinkCounter {
         strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
     const ir::Segment& segment = stage.segment(task.pass);
     const ir::PieceRange range = ir::range_of(segment, task.piece);
-    const compiler::RingKeys keys =
-        compiler::ring_keys(strategy, task.replica, task.stage, mb, plans_.cluster());
+    const compiler::RingKeys keys = compiler::ring_keys(strategy, task.replica, task.stage, mb, plans_.cluster());
     const std::vector<std::vector<int>>& ranks = keys.ranks;
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];
@@ -211,8 +210,8 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
 Documents documents_of(const config::Job& job, const batch::StepPlan& plan, const Plans& plans,
                        const std::vector<i64>& lengths) {
   Documents documents{.step = plan.step + 1, .lengths = lengths};
-  documents.phases = batch::document_places(plan, lengths, compiler::bucket_specs(job, plans),
-                                            compiler::work_model(job.model.config));
+  documents.phases =
+      batch::document_places(plan, lengths, compiler::bucket_specs(job, plans), compiler::work_model(job.model.config));
   for (size_t phase = 0; phase < plan.phases.size(); ++phase)
     documents.strategies.push_back(strategy_of(plans, plan, static_cast<int>(phase)).strategy.name);
   return documents;

@@ -344,8 +344,8 @@ struct Executor::Step {
       hooks.timed = [&](int instr, Seconds time) {
         if (input.probe.computed) keep_computed({.task = id, .instr = instr, .seconds = time.count});
         if (input.probe.timed)
-          input.probe.timed({stage.stage, segment.code[static_cast<size_t>(instr)], stage.position,
-                             micro_batch_of(task), time});
+          input.probe.timed(
+              {stage.stage, segment.code[static_cast<size_t>(instr)], stage.position, micro_batch_of(task), time});
       };
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
@@ -353,21 +353,20 @@ struct Executor::Step {
     NumberedChannel &operators = e.channels_.within(task, Within::operators),
                     &collectives = e.channels_.within(task, Within::collectives),
                     &ring = e.channels_.within(task, Within::ring);
-    const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
-                        !input.probe.times_operators();
-    const ReplicaLink replica{
-        .fabric = &e.fabric_,
-        .channel = {operators.channel.id, stage.ranks},
-        .row = &operators.row,
-        .collectives = {collectives.channel.id, stage.ranks},
-        .collective_row = &collectives.row,
-        .pattern = stage.pattern,
-        .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
-        .ring = {.channel = ring.channel,
-                 .row = &ring.row,
-                 .peers = stage.peers,
-                 .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
-                 .exchanged = hooks.collective}};
+    const bool beside =
+        e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) && !input.probe.times_operators();
+    const ReplicaLink replica{.fabric = &e.fabric_,
+                              .channel = {operators.channel.id, stage.ranks},
+                              .row = &operators.row,
+                              .collectives = {collectives.channel.id, stage.ranks},
+                              .collective_row = &collectives.row,
+                              .pattern = stage.pattern,
+                              .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
+                              .ring = {.channel = ring.channel,
+                                       .row = &ring.row,
+                                       .peers = stage.peers,
+                                       .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
+                                       .exchanged = hooks.collective}};
     stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
     if (!ir::is_last(segment, task.piece)) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);

@@ -129,9 +129,8 @@ void KeyTransfer::finish_gradients(size_t step) {
 // rank makes of its own keys: in its shard, or among those that are brought together.
 void KeyTransfer::make_own() {
   if (sums_.first.defined()) return;
-  own_gradients_ = dtype_of(to_.first) == call_.state
-                       ? to_
-                       : made(own_, own_.first.size(0), call_.state, own_.first.device());
+  own_gradients_ =
+      dtype_of(to_.first) == call_.state ? to_ : made(own_, own_.first.size(0), call_.state, own_.first.device());
   zero(own_gradients_);
   sums_ = own_.first.is_cpu() ? own_gradients_ : on_cpu(own_gradients_);
   for (const batch::KeyRows& rows : seen().own)

@@ -59,9 +59,7 @@ class Machine {
   int last_step() const { return 2 * pipeline_.chunks - 2; }
   int chunk_of(int step) const { return std::min(step, last_step() - step); }
   int block_size(const Stage& s) const { return std::min(every_, pipeline_.mbs - s.first); }
-  int position(int stage, int chunk) const {
-    return position_of(pipeline_.placement, pipeline_.stages, stage, chunk);
-  }
+  int position(int stage, int chunk) const { return position_of(pipeline_.placement, pipeline_.stages, stage, chunk); }
 
   bool is_done(const Stage& s) const {
     const int size = block_size(s), last = pipeline_.chunks - 1;
@@ -143,8 +141,7 @@ class Machine {
 Schedule zeropp(int stages, int mbs, int chunks, int every, const Costs& costs) {
   check(stages >= 1 && mbs >= 0 && chunks >= 1 && every >= 1,
         "zeropp: {} stages, {} micro-batches in blocks of {} and {} chunks", stages, mbs, every, chunks);
-  const Pipeline pipeline{
-      .stages = stages, .mbs = mbs, .chunks = chunks, .placement = Placement::loop, .costs = costs};
+  const Pipeline pipeline{.stages = stages, .mbs = mbs, .chunks = chunks, .placement = Placement::loop, .costs = costs};
   check_costs(costs, pipeline.positions());
   std::optional<Scheduled> best;
   using Keep = WeightRule::Keep;

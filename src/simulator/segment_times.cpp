@@ -189,9 +189,8 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, 
         piece = computed(*computation, known.T);
       } else {
         const auto* exchange = std::get_if<Exchange>(&kinds_[kind]);
-        piece = transferred(exchange ? exchanged(*exchange, known.T)
-                                     : statistic_sums(std::get<Sums>(kinds_[kind]), known.T),
-                            times);
+        piece = transferred(
+            exchange ? exchanged(*exchange, known.T) : statistic_sums(std::get<Sums>(kinds_[kind]), known.T), times);
       }
     }
     calls.push_back({*piece, segment_.code[instr].queue});

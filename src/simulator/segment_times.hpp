@@ -81,10 +81,9 @@ class SegmentTimer {
   /// piece: of the segment; ir::kWhole: all of it.
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
                const cluster::Hardware& hardware, const cluster::Cluster& placement);
-  /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the `ring`th;
-  /// null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are not known
-  /// (no SeenKeys).
-  /// errors  UserError if the device has no rates for a data type
+  /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the
+  /// `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are
+  /// not known (no SeenKeys). errors  UserError if the device has no rates for a data type
   SegmentTimes at(i64 T, const compiler::RingKeys* keys = nullptr, int ring = 0) const;
   const std::vector<int>& ranks() const { return ranks_; }
 
@@ -128,8 +127,8 @@ class SegmentTimer {
     i64 T = 0;
     const compiler::RingKeys* keys = nullptr;
     int ring = 0;
-    std::vector<std::optional<Piece>> pieces{};               // of kinds
-    std::map<std::pair<size_t, size_t>, Piece> transfers{};   // of kinds of keys, by round
+    std::vector<std::optional<Piece>> pieces{};              // of kinds
+    std::map<std::pair<size_t, size_t>, Piece> transfers{};  // of kinds of keys, by round
   };
 
   void add(const ir::Instr& instr);

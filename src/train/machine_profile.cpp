@@ -77,9 +77,10 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
         "a job without strategies is planned with a profile that all processes read. Launch `switchyard profile --out "
         "profile.json` as the "
         "job is launched, and set run.profile = \"profile.json\".");
-  const std::string path = folder.empty() ? ""
-                                          : fmt::format("{}/profile-{}{}x{}-{}-{}.json", folder, emulated ? "emulated-" : "",
-                                                        here.ranks, here.threads, here.device, name_of(precision));
+  const std::string path = folder.empty()
+                               ? ""
+                               : fmt::format("{}/profile-{}{}x{}-{}-{}.json", folder, emulated ? "emulated-" : "",
+                                             here.ranks, here.threads, here.device, name_of(precision));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
   say(fmt::format("measuring this machine for the plan; {}",
                   path.empty() ? "the profile is not kept, as HOME is not set" : "kept in " + path));

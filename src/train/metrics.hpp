@@ -41,7 +41,7 @@ struct StepRecord {
   std::optional<double> hidden_share{};              // of what runs exchange: time that went by under computing, 0 to 1
   std::optional<Seconds> checkpoint_time{};          // that training stood still for a checkpoint before the step
   bool skipped = false;                              // loss or gradient not finite: no update
-  std::string emulated{};  // cluster whose times these are; empty: this machine's own
+  std::string emulated{};                            // cluster whose times these are; empty: this machine's own
 
   /// 0 for a step without duration.
   double tokens_per_second() const;

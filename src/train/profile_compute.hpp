@@ -27,7 +27,6 @@ struct OperatorProfile {
 /// Every rank of the fabric calls it and gets the same result. clock: of all times. quick: only the smallest models,
 /// which takes seconds. on_progress: called with the share of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  SecondsClock clock, bool quick,
-                                  const std::function<void(double share)>& on_progress);
+                                  SecondsClock clock, bool quick, const std::function<void(double share)>& on_progress);
 
 }  // namespace switchyard::train

@@ -25,12 +25,12 @@ Seconds between(Clock::time_point from, Clock::time_point to) {
 /// What a step had as its result, in the order of the line.
 std::vector<Progress::Field> results_of(const StepRecord& record) {
   if (record.skipped) return {{"skipped: loss or gradient not finite", kAlways}};
-  std::vector<Progress::Field> fields{{fmt::format("loss {:.4f}", record.loss), kAlways},
-                                      {fmt::format("norm {:.3g}", record.grad_norm), 2},
-                                      {fmt::format("lr {:.2e}", record.learning_rate), 3},
-                                      {fmt::format("{}{} tok/s", record.emulated.empty() ? "" : "emulated ",
-                                                   format_count(record.tokens_per_second())),
-                                       5}};
+  std::vector<Progress::Field> fields{
+      {fmt::format("loss {:.4f}", record.loss), kAlways},
+      {fmt::format("norm {:.3g}", record.grad_norm), 2},
+      {fmt::format("lr {:.2e}", record.learning_rate), 3},
+      {fmt::format("{}{} tok/s", record.emulated.empty() ? "" : "emulated ", format_count(record.tokens_per_second())),
+       5}};
   if (record.matmul_share) fields.push_back({fmt::format("{:.0f}% of peak", 100 * *record.matmul_share), 4});
   if (!record.peak_memory.empty()) fields.push_back({format_bytes(std::ranges::max(record.peak_memory)), 1});
   return fields;

@@ -48,21 +48,22 @@ std::vector<std::string> start_banner(const config::Job& job, const StartFacts& 
   const int hosts = facts.cluster.hosts();
   const Bytes budget = job.run.memory_budget;
   std::vector<std::string> lines{
-          "model     " + model_line(job, facts.work),
-          fmt::format("data      {}: {} documents, {} tokens", data_words(config::sources_of(job)), facts.documents,
-                      format_count(static_cast<double>(facts.tokens))),
-          "batch     " + batch_line(job.batch),
-          "strategy  " + strategy_line(job.buckets),
-          fmt::format("ranks     {} on {} host{}, {}, {}", facts.cluster.ranks(), hosts, hosts == 1 ? "" : "s",
-                      config::name_of(job.run.device), name_of(facts.precision)),
-          budget.count > 0
-              ? fmt::format("memory    {} of {} a rank in the first step", format_bytes(facts.predicted),
-                            format_bytes(budget))
-              : fmt::format("memory    {} a rank in the first step, without a budget", format_bytes(facts.predicted))};
+      "model     " + model_line(job, facts.work),
+      fmt::format("data      {}: {} documents, {} tokens", data_words(config::sources_of(job)), facts.documents,
+                  format_count(static_cast<double>(facts.tokens))),
+      "batch     " + batch_line(job.batch),
+      "strategy  " + strategy_line(job.buckets),
+      fmt::format("ranks     {} on {} host{}, {}, {}", facts.cluster.ranks(), hosts, hosts == 1 ? "" : "s",
+                  config::name_of(job.run.device), name_of(facts.precision)),
+      budget.count > 0
+          ? fmt::format("memory    {} of {} a rank in the first step", format_bytes(facts.predicted),
+                        format_bytes(budget))
+          : fmt::format("memory    {} a rank in the first step, without a budget", format_bytes(facts.predicted))};
   if (!job.run.emulate.empty())
-    lines.push_back(fmt::format("emulated  {}: times of steps are those on this cluster, with cores of this machine as "
-                                "its devices",
-                                job.run.emulate));
+    lines.push_back(
+        fmt::format("emulated  {}: times of steps are those on this cluster, with cores of this machine as "
+                    "its devices",
+                    job.run.emulate));
   return lines;
 }
 

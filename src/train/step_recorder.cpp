@@ -23,19 +23,15 @@ namespace switchyard::train {
 StepRecorder::StepRecorder(const config::Job& job, const std::vector<data::Source>& sources, comm::Fabric& fabric,
                            comm::JointWork& files, kernels::RankMemory& memory, batch::WorkModel work,
                            const cluster::Hardware* emulated)
-    : job_(job),
-      sources_(sources),
-      fabric_(fabric),
-      files_(files),
-      memory_(memory),
-      work_(work) {
+    : job_(job), sources_(sources), fabric_(fabric), files_(files), memory_(memory), work_(work) {
   if (emulated) emulation_.emplace(*emulated);
 }
 
 void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json,
                         i64 first_step) {
   kernels::use_threads(settings.threads);
-  const double mine = kernels::matmul_rate(type, settings.device, Seconds{0.05}, emulation_ ? thread_seconds : wall_seconds).count;
+  const double mine =
+      kernels::matmul_rate(type, settings.device, Seconds{0.05}, emulation_ ? thread_seconds : wall_seconds).count;
   const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate",
                                            kBeforeTheFirstStep, mine);
   matmul_rate_ = std::accumulate(all.begin(), all.end(), 0.0);
@@ -177,8 +173,8 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
 template <class Part>
 std::vector<std::vector<Part>> StepRecorder::everyones(const char* what, const std::vector<Part>& mine) {
   std::vector<std::vector<Part>> all;
-  for (const std::vector<std::byte>& blob : comm::all_gather_blobs(
-           fabric_, comm::everyone(fabric_, kTimelineChannel), what, step_, std::as_bytes(std::span(mine)))) {
+  for (const std::vector<std::byte>& blob : comm::all_gather_blobs(fabric_, comm::everyone(fabric_, kTimelineChannel),
+                                                                   what, step_, std::as_bytes(std::span(mine)))) {
     std::vector<Part>& parts = all.emplace_back(blob.size() / sizeof(Part));
     std::memcpy(parts.data(), blob.data(), blob.size());
   }

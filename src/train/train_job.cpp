@@ -71,8 +71,7 @@ class JobOnRank {
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
-        recorder_(job_, sources, fabric, files_, memory_, work_,
-                  settings.emulated ? &*settings.emulated : nullptr),
+        recorder_(job_, sources, fabric, files_, memory_, work_, settings.emulated ? &*settings.emulated : nullptr),
         saver_(job_, plans_, fabric,
                {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_))},
                model_files_of(job_, fabric.rank())) {
@@ -324,17 +323,15 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;
-  on_ranks(job.run.ranks, launch,
-           settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
-           fabric_options(job.fabric), [&](comm::Fabric& fabric) {
-             std::optional<RunFolder> folder;
-             if (fabric.rank() == 0 && !job.run.out.empty())
-               folder.emplace(job.run.out, settings.resume, settings.force);
-             comm::MeteredFabric metered(fabric);
-             stopped_by = JobOnRank(settings, sources, validated, settings.emulated ? metered : fabric,
-                                    !launch.distributed)
-                              .run();
-           });
+  on_ranks(
+      job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
+      fabric_options(job.fabric), [&](comm::Fabric& fabric) {
+        std::optional<RunFolder> folder;
+        if (fabric.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force);
+        comm::MeteredFabric metered(fabric);
+        stopped_by =
+            JobOnRank(settings, sources, validated, settings.emulated ? metered : fabric, !launch.distributed).run();
+      });
   return stopped_by;
 }
 

@@ -68,10 +68,7 @@ TEST(RingLoads, equal_those_of_the_assignment_that_was_laid_out) {
   std::mt19937 random(3);
   for (int round = 0; round < 40; ++round) {
     const int per_host = 1 << random() % 3, ranks = per_host * (1 + static_cast<int>(random() % 4));
-    const Ring ring{.ranks = ranks,
-                    .ranks_per_host = per_host,
-                    .capacity = 100'000,
-                    .costs = {1, 0.01, 0.1, 0.5, 1}};
+    const Ring ring{.ranks = ranks, .ranks_per_host = per_host, .capacity = 100'000, .costs = {1, 0.01, 0.1, 0.5, 1}};
     std::vector<i64> lengths(1 + random() % 6);
     for (i64& length : lengths) length = 100 + static_cast<i64>(random() % 4000);
     const std::optional<RingAssignment> assigned = assign(lengths, ring);

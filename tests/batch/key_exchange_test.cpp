@@ -180,8 +180,8 @@ TEST_P(AnyExchange, uses_all_ports_of_a_host_for_what_crosses) {
   for (std::size_t rank = 0; rank < 8; ++rank) EXPECT_EQ(keys[rank].across, rank < 4 ? 200 : 100);
 }
 
-// Each rank's gradients of the keys in a block are its own number. Rows for gradients have the places of those for keys,
-// from the step that makes them until they have gone back.
+// Each rank's gradients of the keys in a block are its own number. Rows for gradients have the places of those for
+// keys, from the step that makes them until they have gone back.
 TEST_P(AnyExchange, brings_back_what_each_rank_makes_of_a_key_once) {
   std::mt19937_64 random(7);
   for (int test = 0; test < 200; ++test) {
@@ -218,9 +218,12 @@ TEST_P(AnyExchange, brings_back_what_each_rank_makes_of_a_key_once) {
       for (const KeyMessage& message : exchange.returns[step])
         for (int i = 0; i < message.count; ++i) {
           const auto from = static_cast<std::size_t>(message.from), row = static_cast<std::size_t>(message.row + i);
-          const auto& [key, makers] = made[static_cast<std::size_t>(message.to)][static_cast<std::size_t>(message.at + i)];
-          if (message.passed_on) EXPECT_EQ(made[from][row].first, key);
-          else EXPECT_EQ(replay.shard(from)[row], key);
+          const auto& [key, makers] =
+              made[static_cast<std::size_t>(message.to)][static_cast<std::size_t>(message.at + i)];
+          if (message.passed_on)
+            EXPECT_EQ(made[from][row].first, key);
+          else
+            EXPECT_EQ(replay.shard(from)[row], key);
           auto& to = message.passed_on ? made[from][row].second : sums[from][key];
           for (const std::size_t maker : makers) EXPECT_TRUE(to.insert(maker).second) << "twice";
         }
@@ -278,8 +281,8 @@ TEST(KeyExchange, of_a_document_brings_all_of_a_later_place_and_the_front_chunk_
   }
 }
 
-// All of a later rank's keys, the front chunk of an earlier one's: degree * (degree - 1) messages and 3/4 * (degree - 1)
-// of the document, of which the first rank of the span gets (degree - 1) / degree.
+// All of a later rank's keys, the front chunk of an earlier one's: degree * (degree - 1) messages and 3/4 * (degree -
+// 1) of the document, of which the first rank of the span gets (degree - 1) / degree.
 TEST(KeyExchange, in_steps_brings_the_keys_of_the_rank_so_many_places_before) {
   for (int degree = 2; degree <= 8; ++degree) {
     const PlacedDocument document{.doc = 0, .tokens = 20 * degree, .span = {0, degree}};
@@ -330,7 +333,8 @@ TEST(KeyExchange, in_steps_has_equal_work_on_all_ranks_of_a_step) {
       ASSERT_EQ(blocks[static_cast<std::size_t>(step)].size(), 1u);
       const QueryBlock& block = blocks[static_cast<std::size_t>(step)][0];
       EXPECT_FALSE(block.causal);
-      EXPECT_EQ(std::pair(block.qn, block.kn), step <= rank ? std::pair(8, 4) : std::pair(4, 8)) << rank << ", " << step;
+      EXPECT_EQ(std::pair(block.qn, block.kn), step <= rank ? std::pair(8, 4) : std::pair(4, 8))
+          << rank << ", " << step;
     }
     double own = 0;
     for (const QueryBlock& block : blocks[0]) own += attention_pairs(block);

@@ -47,7 +47,8 @@ std::vector<RingLoad> loads_of(const std::vector<i64>& lengths, const std::vecto
     }
   for (const Span& span : spans)
     for (int rank = span.first; rank < span.first + span.degree; ++rank)
-      loads[static_cast<std::size_t>(rank)].steps = std::max(loads[static_cast<std::size_t>(rank)].steps, span.degree - 1);
+      loads[static_cast<std::size_t>(rank)].steps =
+          std::max(loads[static_cast<std::size_t>(rank)].steps, span.degree - 1);
   return loads;
 }
 

@@ -1,4 +1,3 @@
-#include "batch/balance.hpp"
 #include "batch/validate.hpp"
 
 #include <gmock/gmock.h>
@@ -7,6 +6,7 @@
 #include <functional>
 
 #include "base/errors.hpp"
+#include "batch/balance.hpp"
 
 namespace switchyard::batch {
 namespace {

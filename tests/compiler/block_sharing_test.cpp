@@ -42,7 +42,8 @@ TEST(BlockSharing, KeepsTheUnitsOfABlockUntilItsLastItemAndLetsThemComeTogether)
           if (first < 4 || unit > 0)
             EXPECT_THAT(room, IsEmpty());
           else
-            EXPECT_THAT(room, ElementsAre(task - 9, task - 8, task - 7)) << "the last item of the block before the last";
+            EXPECT_THAT(room, ElementsAre(task - 9, task - 8, task - 7))
+                << "the last item of the block before the last";
         }
         EXPECT_TRUE(sharing.has_copy(block(first), unit));
         sharing.read(block(first), unit, 0, task++);

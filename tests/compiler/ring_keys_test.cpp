@@ -14,8 +14,8 @@ using testing::ElementsAre;
 Plans plans_of(const std::string& spec, const std::vector<int>& host) {
   cluster::Cluster cluster = cluster::uniform(1, static_cast<int>(host.size()));
   cluster.host = host;
-  return Plans(training_graph(small_llama()), {config::strategy_from_spec(spec, cluster.ranks(), small_llama().layers)}, 0,
-               cluster, switching::Planner::relay);
+  return Plans(training_graph(small_llama()), {config::strategy_from_spec(spec, cluster.ranks(), small_llama().layers)},
+               0, cluster, switching::Planner::relay);
 }
 
 const batch::MicroBatch kShared{{16, 16}, {{{0, 0, 8, 1}, {0, 24, 8, 1}}, {{0, 8, 16, 1}}}};
@@ -33,18 +33,18 @@ TEST(RingKeys, pass_between_the_ranks_at_the_same_position) {
 // Of the ring ranks 0 to 2, the first two are on a host at position 0, and the last two at position 1.
 TEST(RingKeys, of_each_position_follow_the_hosts_there) {
   const Plans plans = plans_of("tp=2,ring=3", {0, 0, 0, 1, 1, 1});
-  const batch::MicroBatch micro_batch =
-      batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}}, 3, 2);
+  const batch::MicroBatch micro_batch = batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}}, 3, 2);
   const RingKeys keys = ring_keys(plans.strategies()[0], 0, 0, micro_batch, plans.cluster());
-  EXPECT_EQ(keys.exchanges.at(0).rounds, batch::key_exchange(micro_batch, KeyPassing::gather, std::vector<int>{0, 0, 1}).rounds);
-  EXPECT_EQ(keys.exchanges.at(1).rounds, batch::key_exchange(micro_batch, KeyPassing::gather, std::vector<int>{0, 1, 1}).rounds);
+  EXPECT_EQ(keys.exchanges.at(0).rounds,
+            batch::key_exchange(micro_batch, KeyPassing::gather, std::vector<int>{0, 0, 1}).rounds);
+  EXPECT_EQ(keys.exchanges.at(1).rounds,
+            batch::key_exchange(micro_batch, KeyPassing::gather, std::vector<int>{0, 1, 1}).rounds);
   EXPECT_NE(keys.exchanges[0].rounds, keys.exchanges[1].rounds);
 }
 
 // All keys of the document, or those of two other ranks.
 TEST(RingKeys, need_memory_for_all_or_for_two_steps) {
-  const batch::MicroBatch micro_batch =
-      batch::lay_out(std::vector<batch::PlacedDocument>{{0, 96, {0, 4}}}, 4, 1);
+  const batch::MicroBatch micro_batch = batch::lay_out(std::vector<batch::PlacedDocument>{{0, 96, {0, 4}}}, 4, 1);
   for (const auto& [spec, all] : {std::pair("ring=4", true), std::pair("ring=4,exchange=ring", false)}) {
     const Plans plans = plans_of(spec, {0, 0, 0, 0});
     const CompiledStrategy& strategy = plans.strategies()[0];

@@ -61,7 +61,8 @@ TEST(EmulatedCluster, of_a_text_that_lacks_something_says_how_it_is_written) {
 
 TEST(EmulatedCluster, takes_profiles_by_processor_time_alone) {
   const files::Scratch scratch;
-  Profile profile{.hardware = emulated_hardware("1x2:1GB/s,1GiB"), .machine = {.processor = "P", .device = "cpu", .fabric = "threads", .version = "1"}};
+  Profile profile{.hardware = emulated_hardware("1x2:1GB/s,1GiB"),
+                  .machine = {.processor = "P", .device = "cpu", .fabric = "threads", .version = "1"}};
   profile.machine.cores = profile.machine.ranks = profile.machine.threads = 2;
   profile.hardware.device.name = "core";
   profile.hardware.device.rates[DType::f32] = {.matmul = {1e9}, .memory = {1e9}};

@@ -43,10 +43,10 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
                   "micro_batch_sequences=2,sequence_parallel=false,dp=3"),
             "dp=3,pp=2,zero=0,schedule=interleaved,chunks=3,activation_cap=5,recompute=full,micro_batch_tokens=9,"
             "micro_batch_sequences=2,sequence_parallel=false");
-  for (const char* text : {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0",
-                           "dp=2,packing=stream", "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4",
-                           "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",
-                           "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3"})
+  for (const char* text :
+       {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0", "dp=2,packing=stream",
+        "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4", "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",
+        "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3"})
     EXPECT_EQ(again(text), text);
 }
 
@@ -62,7 +62,8 @@ TEST(StrategyText, that_is_neither_says_what_it_may_be) {
 TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_EQ(error("dp=2,tp=4,dp=2"), "strategy \"dp=2,tp=4,dp=2\" gives dp twice. Keep one.");
   EXPECT_EQ(error("ulises=4"), "strategy \"ulises=4\" has an unknown key \"ulises\". Did you mean \"ulysses\"?");
-  EXPECT_THAT(error("outer-ranks=4"), HasSubstr("Known are dp, tp, pp, ulysses, ring, depth, inner, zero, every, schedule,"));
+  EXPECT_THAT(error("outer-ranks=4"),
+              HasSubstr("Known are dp, tp, pp, ulysses, ring, depth, inner, zero, every, schedule,"));
   EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");
   EXPECT_EQ(error("dp=0"), "strategy \"dp=0\" has dp = \"0\": a number of at least 1 is needed.");
   EXPECT_THAT(error("tp=2x"), HasSubstr("has tp = \"2x\": a number of at least 1 is needed."));

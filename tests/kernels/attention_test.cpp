@@ -174,8 +174,8 @@ TEST(AttentionToMoreKeys, OnePartAfterTheOtherEqualsTheWholeDocument) {
     Tensors expected = tensors_of(whole, type, 0), actual = tensors_of(whole, type, 2);
     run(expected, whole, 0.25);
     const at::ScalarType state = state_of(type);
-    at::Tensor o = hole({whole.queries, 32}, state, 3), dq = o.new_zeros(o.sizes()),
-               dk = o.new_zeros({whole.keys, 16}), dv = dk.clone();
+    at::Tensor o = hole({whole.queries, 32}, state, 3), dq = o.new_zeros(o.sizes()), dk = o.new_zeros({whole.keys, 16}),
+               dv = dk.clone();
     std::vector<AttentionBlock> own;
     for (const auto& [first, end] : parts) own.push_back({first, end - first, first, end - first, true});
     attention(o, actual.lse, actual.q, actual.k, actual.v, own, whole.dim, 0.25);

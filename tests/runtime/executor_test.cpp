@@ -169,9 +169,14 @@ TEST(Executor, TensorParallelRanksOfSeveralHostsTrainAsOneRankDoes) {
 TEST(Executor, CollectivesBesideComputingChangeNoBit) {
   std::mt19937 random(14);
   const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
-  const std::vector<std::vector<std::string>> jobs = {
-      {"1,4,1", "1,2,2"}, {"2,2,1", "1,2,2"}, {"1,2,2"}, {"1,4,1"}, {"tp=4,inner=2"}, {"tp=2,ulysses=2,inner=2"},
-      {"ring=4,packing=stream,exchange=ring"}, {"tp=2,ring=2,exchange=ring", "ring=4"}};
+  const std::vector<std::vector<std::string>> jobs = {{"1,4,1", "1,2,2"},
+                                                      {"2,2,1", "1,2,2"},
+                                                      {"1,2,2"},
+                                                      {"1,4,1"},
+                                                      {"tp=4,inner=2"},
+                                                      {"tp=2,ulysses=2,inner=2"},
+                                                      {"ring=4,packing=stream,exchange=ring"},
+                                                      {"tp=2,ring=2,exchange=ring", "ring=4"}};
   for (int round = 0; round < 16; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);

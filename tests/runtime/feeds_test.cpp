@@ -108,8 +108,8 @@ TEST(Feeds, ARingRankHasItsPartsOfDocumentsAndTheLabelBehindEachIsTheNextToken) 
 
 TEST(Feeds, KeysThatComeInStepsHaveBlocksOfTheirOwn) {
   const batch::MicroBatch row{{4, 4}, {{{0, 0, 2, 1}, {0, 6, 2, 1}}, {{0, 2, 4, 1}}}};
-  const MicroBatchFeeds feeds = feeds_of(row, {{1, 2, 3, 4, 5, 6, 7, 8}}, {}, 7,
-                                         {.state = DType::f64, .passing = KeyPassing::ring});
+  const MicroBatchFeeds feeds =
+      feeds_of(row, {{1, 2, 3, 4, 5, 6, 7, 8}}, {}, 7, {.state = DType::f64, .passing = KeyPassing::ring});
   ASSERT_EQ(feeds.blocks.size(), 2u);
   ASSERT_EQ(feeds.blocks[0].size(), 2u);
   EXPECT_TRUE(feeds.blocks[0][1].causal);

@@ -160,13 +160,12 @@ TEST(KeyTransfer, brings_gradients_home_and_adds_them) {
           for (const kernels::AttentionBlock& block : step.blocks)
             for (int i = 0; i < block.kn; ++i) ++expected[step.keys[static_cast<size_t>(block.k + i)]];
       for (size_t rank = 0; rank < results.size(); ++rank) {
-        const std::vector<double> keys = column(results[rank].key_gradients), values =
-            column(results[rank].value_gradients);
+        const std::vector<double> keys = column(results[rank].key_gradients),
+                                  values = column(results[rank].value_gradients);
         size_t row = 0;
         for (const batch::Piece& piece : mb.shard[rank])
           for (int i = 0; i < piece.count; ++i, ++row) {
-            const double times =
-                piece.doc < 0 ? 0 : expected[static_cast<double>(64 * piece.doc + piece.first + i)];
+            const double times = piece.doc < 0 ? 0 : expected[static_cast<double>(64 * piece.doc + piece.first + i)];
             EXPECT_EQ(keys[row], times) << "rank " << rank << ", row " << row;
             EXPECT_EQ(values[row], 2 * times);
           }

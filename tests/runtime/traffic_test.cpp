@@ -192,22 +192,23 @@ TEST_P(AnnouncedTraffic, IsWhatTheFabricCounts) {
 
 INSTANTIATE_TEST_SUITE_P(
     Strategies, AnnouncedTraffic,
-    testing::Values(TrafficCase{{"1,2,2", "2,2,1", "4,1,1"}, kFp64},
-                    TrafficCase{{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16")},
-                    TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0},
-                    TrafficCase{{"tp=2,ulysses=2", "1,2,2", "dp=2,ulysses=2"}, kFp64},
-                    TrafficCase{{"tp=4,inner=2", "1,2,2", "dp=2,tp=2,inner=2"}, kFp64},
-                    TrafficCase{{"tp=4,inner=2,sequence_parallel=false", "1,2,2", "4,1,1"}, kFp64, 1, true},
-                    TrafficCase{{"dp=2,tp=2", "dp=2,pp=2", "4,1,1"}, precision_from("bf16"), 3},
-                    TrafficCase{{"dp=2,tp=2", "ulysses=2,tp=2", "4,1,1"}, kFp64, 2},
-                    TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3},
-                    TrafficCase{{"tp=2,depth=2", "dp=2,depth=2", "depth=4"}, precision_from("bf16")},
-                    TrafficCase{{"dp=2,depth=2", "pp=2,depth=2", "tp=2,depth=2"}, kFp64, 3},
-                    TrafficCase{{"tp=2,ring=2", "pp=2,ring=2", "ring=2,ulysses=2,ring_degree=uniform"}, kFp64},
-                    TrafficCase{{"ring=4", "tp=2,ring=2", "dp=2,tp=2"}, precision_from("bf16"), 3},
-                    TrafficCase{{"ring=4,ring_degree=uniform,exchange=ring", "tp=2,ring=2,exchange=ring", "4,1,1"}, kFp64},
-                    TrafficCase{{"ring=2,ulysses=2,exchange=ring", "ring=4,exchange=ring", "dp=2,tp=2"},
-                                precision_from("bf16"), 2}),
+    testing::Values(
+        TrafficCase{{"1,2,2", "2,2,1", "4,1,1"}, kFp64},
+        TrafficCase{{"1,4,1", "2,1,2", "1,2,2"}, precision_from("bf16")},
+        TrafficCase{{"2,2,1", "1,2,2", "4,1,1"}, precision_from("bf16"), 0},
+        TrafficCase{{"tp=2,ulysses=2", "1,2,2", "dp=2,ulysses=2"}, kFp64},
+        TrafficCase{{"tp=4,inner=2", "1,2,2", "dp=2,tp=2,inner=2"}, kFp64},
+        TrafficCase{{"tp=4,inner=2,sequence_parallel=false", "1,2,2", "4,1,1"}, kFp64, 1, true},
+        TrafficCase{{"dp=2,tp=2", "dp=2,pp=2", "4,1,1"}, precision_from("bf16"), 3},
+        TrafficCase{{"dp=2,tp=2", "ulysses=2,tp=2", "4,1,1"}, kFp64, 2},
+        TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3},
+        TrafficCase{{"tp=2,depth=2", "dp=2,depth=2", "depth=4"}, precision_from("bf16")},
+        TrafficCase{{"dp=2,depth=2", "pp=2,depth=2", "tp=2,depth=2"}, kFp64, 3},
+        TrafficCase{{"tp=2,ring=2", "pp=2,ring=2", "ring=2,ulysses=2,ring_degree=uniform"}, kFp64},
+        TrafficCase{{"ring=4", "tp=2,ring=2", "dp=2,tp=2"}, precision_from("bf16"), 3},
+        TrafficCase{{"ring=4,ring_degree=uniform,exchange=ring", "tp=2,ring=2,exchange=ring", "4,1,1"}, kFp64},
+        TrafficCase{
+            {"ring=2,ulysses=2,exchange=ring", "ring=4,exchange=ring", "dp=2,tp=2"}, precision_from("bf16"), 2}),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

@@ -143,16 +143,18 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::Values(0, 1, 2)),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
-// For each block of micro-batches, a layer's parameters are gathered for the forward and for the backward passes, in the
-// precision of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n parts.
-// Replicas in step do so for the most micro-batches of any of them; depth alone leaves places on data to themselves.
+// For each block of micro-batches, a layer's parameters are gathered for the forward and for the backward passes, in
+// the precision of computation, and its gradients are reduced once, in that of state: each of n ranks gets n - 1 of n
+// parts. Replicas in step do so for the most micro-batches of any of them; depth alone leaves places on data to
+// themselves.
 TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachBlockOfMicroBatches) {
-  for (const char* spec : {"dp=4,zero=3", "dp=4,zero=3,micro_batch_sequences=1,every=2",
-                           "dp=2,ulysses=2,zero=3,micro_batch_sequences=1,every=4",
-                           "dp=4,zero=3,schedule=zero-bubble,micro_batch_sequences=1,every=3",
-                           "dp=2,depth=2,micro_batch_sequences=1,every=2", "dp=2,ulysses=2,zero=3,recompute=full", "dp=4,zero=3,schedule=zero-bubble",
-                           "dp=4,zero=2", "depth=4", "dp=2,depth=2", "dp=2,depth=2,zero=2", "dp=2,depth=2,zero=3",
-                           "ulysses=2,depth=2", "ulysses=2,depth=2,zero=2,schedule=zero-bubble"}) {
+  for (const char* spec :
+       {"dp=4,zero=3", "dp=4,zero=3,micro_batch_sequences=1,every=2",
+        "dp=2,ulysses=2,zero=3,micro_batch_sequences=1,every=4",
+        "dp=4,zero=3,schedule=zero-bubble,micro_batch_sequences=1,every=3",
+        "dp=2,depth=2,micro_batch_sequences=1,every=2", "dp=2,ulysses=2,zero=3,recompute=full",
+        "dp=4,zero=3,schedule=zero-bubble", "dp=4,zero=2", "depth=4", "dp=2,depth=2", "dp=2,depth=2,zero=2",
+        "dp=2,depth=2,zero=3", "ulysses=2,depth=2", "ulysses=2,depth=2,zero=2,schedule=zero-bubble"}) {
     SCOPED_TRACE(spec);
     const Precision precision = precision_from("bf16");
     const compiler::Plans plans = plans_of("llama", {spec}, 4, 1, precision);
@@ -293,7 +295,8 @@ INSTANTIATE_TEST_SUITE_P(Mixes, RowSwitches,
                                                                   "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=2"},
                                          std::vector<std::string>{
                                              "dp=2,pp=2,zero=3,micro_batch_sequences=1,every=3,schedule=zeropp",
-                                             "dp=4,zero=3", "pp=2,depth=2,micro_batch_sequences=1,every=2,schedule=zeropp"}));
+                                             "dp=4,zero=3",
+                                             "pp=2,depth=2,micro_batch_sequences=1,every=2,schedule=zeropp"}));
 
 }  // namespace
 }  // namespace switchyard::runtime

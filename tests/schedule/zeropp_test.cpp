@@ -21,10 +21,8 @@ double idle(const Schedule& made, const Costs& costs) { return replay(made, cost
 
 TEST(ZeroPP, runs_a_block_through_one_chunk_after_the_other) {
   const Schedule made = zeropp(2, 3, 2, 3, equal(1, 1, 1));
-  EXPECT_EQ(to_string(made.order[0]),
-            "F0 F1 F2 F0.1 F1.1 F2.1 B0.1 W0.1 B1.1 W1.1 B2.1 W2.1 B0 B1 B2 W0 W1 W2");
-  EXPECT_EQ(to_string(made.order[1]),
-            "F0 F1 F2 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 W0.1 B0 B1 B2 W1.1 W2.1 W0 W1 W2");
+  EXPECT_EQ(to_string(made.order[0]), "F0 F1 F2 F0.1 F1.1 F2.1 B0.1 W0.1 B1.1 W1.1 B2.1 W2.1 B0 B1 B2 W0 W1 W2");
+  EXPECT_EQ(to_string(made.order[1]), "F0 F1 F2 F0.1 B0.1 F1.1 B1.1 F2.1 B2.1 W0.1 B0 B1 B2 W1.1 W2.1 W0 W1 W2");
 }
 
 // methods.md, section 5.
@@ -40,8 +38,9 @@ TEST(ZeroPP, idles_not_at_all_if_a_block_has_2p_minus_1_micro_batches_and_else_i
         }
 }
 
-// A chunk's parameters are read in one stretch for the forward items of a block and in one for its gradient items, in the
-// last chunk in one for both; weight gradients read none. So with those of the next stretch there are two chunks at most.
+// A chunk's parameters are read in one stretch for the forward items of a block and in one for its gradient items, in
+// the last chunk in one for both; weight gradients read none. So with those of the next stretch there are two chunks at
+// most.
 TEST(ZeroPP, reads_one_chunk_after_the_other_in_two_stretches_of_a_block) {
   std::mt19937 random(7);
   const auto pick = [&](int most) { return 1 + static_cast<int>(random() % static_cast<unsigned>(most)); };

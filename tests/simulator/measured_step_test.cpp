@@ -50,10 +50,10 @@ TEST(MeasuredStep, finds_the_slowest_rank_of_a_part_of_a_task) {
   program.tasks.resize(3);
   program.tasks[1].ranks = {0, 1};
   program.tasks[2].ranks = {1};
-  const MeasuredStep measured(program, {{{.task = 1, .instr = 4, .seconds = 2}, {.task = 1, .instr = 0, .seconds = 1}},
-                                        {{.task = 2, .seconds = 7},
-                                         {.task = 1, .instr = 0, .seconds = 1.5},
-                                         {.task = 1, .instr = 4, .seconds = 1}}});
+  const MeasuredStep measured(
+      program,
+      {{{.task = 1, .instr = 4, .seconds = 2}, {.task = 1, .instr = 0, .seconds = 1}},
+       {{.task = 2, .seconds = 7}, {.task = 1, .instr = 0, .seconds = 1.5}, {.task = 1, .instr = 4, .seconds = 1}}});
   EXPECT_EQ(measured.slowest(program.tasks[1]), 3);
   EXPECT_EQ(measured.slowest(program.tasks[1], 0, 4), 1.5);
   EXPECT_EQ(measured.slowest(program.tasks[1], 4, 5), 2);
@@ -65,14 +65,16 @@ TEST(MeasuredStep, finds_the_slowest_rank_of_a_part_of_a_task) {
 TEST(MeasuredStep, of_one_rank_lasts_as_long_as_it_computed) {
   const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1);
   const Step step(plans, 3);
-  const auto times = computed(step, plans, [](int) { return 0.25; }, 2);
+  const auto times = computed(
+      step, plans, [](int) { return 0.25; }, 2);
   EXPECT_NEAR(simulated(step, plans, arithmetic_only(1, 1), times), sum_of(times[0]), 1e-9 * sum_of(times[0]));
 }
 
 TEST(MeasuredStep, lasts_as_long_as_the_slowest_replica_computed) {
   const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2);
   const Step step(plans, 2);
-  const auto times = computed(step, plans, [](int rank) { return rank == 0 ? 0.25 : 1; }, 0);
+  const auto times = computed(
+      step, plans, [](int rank) { return rank == 0 ? 0.25 : 1; }, 0);
   EXPECT_NEAR(simulated(step, plans, arithmetic_only(1, 2), times), sum_of(times[1]), 1e-9 * sum_of(times[1]));
 }
 

@@ -181,8 +181,7 @@ TEST(TaskWorkOnARing, keys_that_come_in_steps_hide_behind_the_blocks_before) {
 // Chunks of 4 tokens on two hosts of two ranks: each rank of the first host gets 8 keys from the other one, which sees
 // 4 of each, and passes them on.
 TEST(TaskWorkOnARing, keys_cross_to_a_host_once) {
-  const batch::MicroBatch shared =
-      batch::lay_out(std::vector<batch::PlacedDocument>{{0, 32, {0, 4}}}, 4, 1);
+  const batch::MicroBatch shared = batch::lay_out(std::vector<batch::PlacedDocument>{{0, 32, {0, 4}}}, 4, 1);
   const RingStep ring("ring=4", 2, 2, shared);
   cluster::Hardware hardware = arithmetic_only(2, 2);
   hardware.intra_host.bandwidth = {1e9};

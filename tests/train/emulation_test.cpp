@@ -92,7 +92,8 @@ TEST_F(EmulationTest, is_refused_where_ranks_are_no_cores_of_this_process) {
     return message_of([&] { require_emulation(job(sets), hardware, launch); });
   };
   EXPECT_EQ(refusal({}, two), "no error");
-  EXPECT_THAT(refusal({}, four), HasSubstr("run.ranks = 2, but the emulated cluster 2x2:1GB/s,1GB/s,1GiB has 4 devices"));
+  EXPECT_THAT(refusal({}, four),
+              HasSubstr("run.ranks = 2, but the emulated cluster 2x2:1GB/s,1GB/s,1GiB has 4 devices"));
   EXPECT_THAT(refusal({"run.threads=2"}, two), HasSubstr("each emulated device is one core"));
   EXPECT_THAT(refusal({"run.device=\"cuda\""}, two), HasSubstr("run.device = \"cuda\""));
   comm::Launch launch;

@@ -42,8 +42,7 @@ class MachineProfile : public testing::Test {
       return measured;
     };
     return machine_profile(
-        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure,
-        emulated);
+        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure, emulated);
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 

@@ -48,8 +48,9 @@ TEST(StartBanner, a_single_strategy_has_no_lengths_and_no_budget_is_said) {
 
 TEST(StartBanner, an_emulated_cluster_is_named) {
   const config::Job job = config::job_from_toml(
-      kJob + "batch = { sequences = 8, context = 512 }\nbucket = [{ max_length = 512, strategy = \"2,1,1\" }]\n"
-             "run.emulate = \"1x2:1GB/s,1GiB\"\n",
+      kJob +
+          "batch = { sequences = 8, context = 512 }\nbucket = [{ max_length = 512, strategy = \"2,1,1\" }]\n"
+          "run.emulate = \"1x2:1GB/s,1GiB\"\n",
       "job.toml");
   const cluster::Cluster one = cluster::uniform(1, 2);
   const std::vector<std::string> lines = start_banner(
