@@ -102,7 +102,8 @@ def row(arguments, folder, topology, strategy, profile, hosts):
     return error, apart, words + f" {median(real):.2f} | {100 * apart:+.1f}% |\n"
 
 
-HEAD = ("| cluster | strategy | emulated, s | simulated, s | simulated to emulated | on hosts, s | emulated to hosts |\n"
+HEAD = ("| cluster | strategy | emulated, s | simulated, s | simulated to emulated | on hosts, s "
+        "| emulated to hosts |\n"
         "|---|---|---|---|---|---|---|\n")
 
 
@@ -149,7 +150,8 @@ def main():
     (arguments.out / "emulated_steps.md").write_text(
         "# Steps on emulated clusters, simulated, and on test hosts\n\n"
         f"Command: `{words} --steps {arguments.steps}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores. "
-        f"Links of {INTER} Mbit/s between hosts and {INTRA} Mbit/s inside; steps on hosts in the time of whole cores.\n\n"
+        f"Links of {INTER} Mbit/s between hosts and {INTRA} Mbit/s inside; steps on hosts in the time of whole "
+        "cores.\n\n"
         f"{means}\n\n{text}")
     print(means)
     sys.exit(max(errors) > BOUND or max(apart, default=0) > BOUND_ON_HOSTS)

@@ -560,7 +560,7 @@ Keys run_keys() {
       Run<&RunSettings::emulate>(
           "run.emulate",
           "Cluster whose devices are emulated by the cores of this machine, such as \"2x4:200Mbit/s,800Mbit/s,40MiB\" "
-          "(hosts x devices: bandwidth of a device between hosts, inside, memory), a cluster by name or file, or a "
+          "(hosts x devices: bandwidth of a host, of a device inside, memory), a cluster by name or file, or a "
           "profile made with --emulate. Ranks are threads of this process, and times of steps are those on the "
           "cluster. "
           "It changes no result.")

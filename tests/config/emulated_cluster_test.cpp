@@ -20,6 +20,7 @@ TEST(EmulatedCluster, is_written_as_hosts_links_and_memory) {
   EXPECT_EQ(two.hosts, 2);
   EXPECT_EQ(two.devices_per_host, 4);
   EXPECT_EQ(two.inter_host->bandwidth.count, 25e6);
+  EXPECT_EQ(two.inter_host->shared_by, 4) << "a port of the host";
   EXPECT_EQ(two.intra_host.bandwidth.count, 100e6);
   EXPECT_EQ(two.device.memory.count, 40 << 20);
   EXPECT_EQ(two.placement().hosts(), 2);
@@ -50,8 +51,8 @@ TEST(EmulatedCluster, may_be_a_cluster_by_name_whose_devices_are_replaced) {
 TEST(EmulatedCluster, of_a_text_that_lacks_something_says_how_it_is_written) {
   EXPECT_THAT(refusal("2x4"), HasSubstr("2x4:200Mbit/s,800Mbit/s,40MiB"));
   EXPECT_THAT(refusal("2x4:800Mbit/s,40MiB"),
-              HasSubstr("needs three things behind the colon: the bandwidth of a device between hosts, that inside, "
-                        "and its memory, such as 2x4:200Mbit/s,800Mbit/s,40MiB"));
+              HasSubstr("needs three things behind the colon: the bandwidth of a host, that of a device inside, and "
+                        "its memory, such as 2x4:200Mbit/s,800Mbit/s,40MiB"));
   EXPECT_THAT(refusal("1x4:200Mbit/s,800Mbit/s,40MiB"), HasSubstr("such as 1x4:800Mbit/s,40MiB"));
   EXPECT_THAT(refusal("2x4:200,quick,40MiB"), HasSubstr("\"quick\" is not a bandwidth"));
   EXPECT_THAT(refusal("2x4:200Mbit/s,800Mbit/s,much"), HasSubstr("much"));

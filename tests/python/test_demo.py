@@ -31,7 +31,8 @@ elif args[0] in ("profile", "report"):
 elif args[0] == "plan":
     kind = "single" if "--buckets" in args else "plan"
     Path(value("--out")).write_text(f'# {{kind}}\\npacking = "balanced", ring_degree = "document"\\n')
-    print("Step 1 s; limited by computing\\n\\n   step\\nchosen   1 s   a\\nbest single strategy   2 s   b\\nbest of 3   x")
+    print("Step 1 s; limited by computing\\n\\n   step\\nchosen   1 s   a\\nbest single strategy   2 s   b")
+    print("best of 3   x")
 elif args[0] == "simulate":
     text = Path(args[1]).read_text()
     stream = "stream" in text
