@@ -30,15 +30,14 @@ cluster::Hardware from_short_form(const std::string& spec, const std::string& to
   const std::vector<std::string> parts = parts_of(rest);
   const bool several = hardware.hosts > 1;
   if (parts.size() != (several ? 3u : 2u))
-    user_error(
-        "the emulated cluster \"{}\" needs {}, such as {}:{}800Mbit/s,40MiB. Separate them by commas.", spec,
-        several ? "three things behind the colon: the bandwidth of a host, that of a device inside, and its memory"
-                : "two things behind the colon: the bandwidth of a device inside its host, and its memory",
-        topology, several ? "200Mbit/s," : "");
+    user_error("the emulated cluster \"{}\" needs {}, such as {}:{}800Mbit/s,40MiB. Separate them by commas.", spec,
+               several
+                   ? "three things behind the colon: the bandwidth of a host, that of a device inside, and its memory"
+                   : "two things behind the colon: the bandwidth of a device inside its host, and its memory",
+               topology, several ? "200Mbit/s," : "");
   if (several)
-    hardware.inter_host = cluster::LinkClass{.latency = kBetweenHosts,
-                                             .bandwidth = parse_bandwidth(parts[0]),
-                                             .shared_by = hardware.devices_per_host};
+    hardware.inter_host = cluster::LinkClass{
+        .latency = kBetweenHosts, .bandwidth = parse_bandwidth(parts[0]), .shared_by = hardware.devices_per_host};
   hardware.intra_host = {.latency = kInsideHosts, .bandwidth = parse_bandwidth(parts[parts.size() - 2])};
   hardware.device.memory = parse_bytes(parts.back());
   if (hardware.intra_host.bandwidth.count <= 0 || (several && hardware.inter_host->bandwidth.count <= 0) ||
@@ -60,7 +59,8 @@ cluster::Hardware emulated_hardware(const std::string& spec, std::optional<int> 
   if (cluster::is_topology(spec))
     user_error(
         "the emulated cluster \"{0}\" says which hosts there are, but not what their links and devices can do. Write "
-        "{0}:200Mbit/s,800Mbit/s,40MiB for the bandwidth of a host to the others, that of a device inside, and its memory.",
+        "{0}:200Mbit/s,800Mbit/s,40MiB for the bandwidth of a host to the others, that of a device inside, and its "
+        "memory.",
         spec);
   cluster::Hardware hardware = load_hardware(spec, ranks);
   hardware.name = spec;
