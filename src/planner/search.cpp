@@ -21,7 +21,6 @@ constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
-constexpr i64 kStepsForSingle = 3000000;
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -45,8 +44,7 @@ class Search {
         plans_(model, transfers, ranges_, settings_, found_.counts) {
     settings_.stop = [this, asked = settings.stop] {
       const bool limited = settings_.runners_up && first_known_;
-      const bool said = !found_.best.empty() && ((single_ && found_.counts.steps >= kStepsForSingle) ||
-                                                 (limited ? found_.counts.steps >= most_steps_ : asked && asked()));
+      const bool said = !found_.best.empty() && (limited ? found_.counts.steps >= most_steps_ : asked && asked());
       return stopped_ = stopped_ || said;
     };
     ranges_.queues.resize(ranges_.slots());
@@ -154,12 +152,11 @@ class Search {
     }
   }
 
-  // The best single strategy, which is often near the best of all, and mostly found quickly. If not, a good one will
-  // do.
+  // The best single strategy, which is often near the best of all, and quickly found.
   void find_single() {
     single_ = true;
     find(settle_relaxed());
-    single_ = stopped_ = false;
+    single_ = false;
   }
 
   // A first plan: on each range the quickest option that is known, if it fits beside home. Ranges rise.
