@@ -10,17 +10,17 @@ the quickest that fits its devices is compared.
 
 import argparse
 import concurrent.futures
-import json
 import pathlib
-import subprocess
-import tempfile
+
+import gpt_jobs
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RANKS, PEAK = 1024, 312e12  # flop/s of a device in bf16
 PUBLISHED_GAIN, PUBLISHED_SHARE = 1.26, 0.57  # gain: taken as the ratio of times
 # axonn-ai/Megatron-AxoNN, commit 8a4ae24: the model is examples/launch_per_comm_model.py, "80B"; sequences, bf16, fused
 # attention and full recomputation are examples/template_perlmutter.sh. The vocabulary is GPT-2's, padded.
-LAYERS, HIDDEN, HEADS, VOCABULARY, CONTEXT = 42, 12288, 96, 51200, 2048
+MODEL = gpt_jobs.Model(layers=42, hidden=12288, heads=96, vocabulary=51200, context=2048)
+CLUSTER = ROOT / "bench" / "published" / "clusters" / "perlmutter.toml"
 SEQUENCES = 8192  # 8 for a device, as examples/run_axonn.sh has (512 on 64 devices); the paper's may be another number
 # Gr, Gc, Gd, Gdata, most sequences of a micro-batch. AxoNN's communication model (get_configs_for_transformer of that
 # commit) ranks those first that have only depth, for 1024 devices and at least 64 parts of the model; the others fill
@@ -44,42 +44,9 @@ def strategies(system, sequences):
             for rows, columns, depth, data, micro in AXONN}
 
 
-def simulated(program, strategy, sequences):
-    with tempfile.TemporaryDirectory() as folder:
-        job = pathlib.Path(folder) / "job.toml"
-        job.write_text(f"""
-[model]
-architecture = "gpt2"
-hidden_size = {HIDDEN}
-layers = {LAYERS}
-heads = {HEADS}
-vocab_size = {VOCABULARY}
-attention = "fused"
-[batch]
-sequences = {sequences}
-context = {CONTEXT}
-lengths = "full"
-[[bucket]]
-max_length = {CONTEXT}
-strategy = "{strategy}"
-[run]
-ranks = {RANKS}
-precision = "bf16"
-""")
-        cluster = ROOT / "bench" / "published" / "clusters" / "perlmutter.toml"
-        done = subprocess.run([program, "simulate", job, "--cluster", cluster, "--json"], capture_output=True,
-                              text=True)
-    if not done.stdout:  # a job that does not fit has figures, too, and exit status 2
-        raise SystemExit(f"{strategy}: {done.stderr.strip()}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def share_of_peak(seconds, sequences):
-    """With what is recomputed: D. Narayanan et al., arXiv 2104.04473, section 5.1. That AxoNN counts so is an
-    assumption."""
-    flops = (96 * sequences * CONTEXT * LAYERS * HIDDEN**2 *
-             (1 + CONTEXT / (6 * HIDDEN) + VOCABULARY / (16 * LAYERS * HIDDEN)))
-    return flops / seconds / RANKS / PEAK
+    """With what is recomputed. That AxoNN counts so is an assumption."""
+    return MODEL.flops(sequences) / seconds / RANKS / PEAK
 
 
 def main():
@@ -93,7 +60,8 @@ def main():
     cases = [(system, name, text) for system in systems
              for name, text in strategies(system, options.sequences).items()]
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
-        found = list(pool.map(lambda case: simulated(options.program, case[2], options.sequences), cases))
+        found = list(pool.map(lambda case: gpt_jobs.simulated(options.program, MODEL, case[2], options.sequences, RANKS,
+                                                              CLUSTER), cases))
     print("| system | degrees | strategy | seconds a step | communication, of it hidden | share of the peak | fits |")
     print("|---|---|---|---|---|---|---|")
     best = {}
