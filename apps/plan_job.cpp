@@ -29,6 +29,7 @@ namespace {
 
 constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for all: as many as have so many documents
 constexpr i64 kDocuments = 256;
+constexpr int kSingles = 3;  // of the model's best single strategies, that are simulated
 constexpr const char* kAuto = "auto";
 
 bool is_auto(const config::BucketDraft& bucket) { return bucket.text == kAuto; }
@@ -369,7 +370,10 @@ planner::Found search_and_simulate(Contest& contest, const planner::Planner& pla
       planner.plan(top, most_buckets, stop(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); });
   for (const planner::Choice& choice : found.best) contest.add(choice);
   try {
-    contest.add(planner.plan(1, 1, stop()).best.front());
+    // The ways in which keys pass along rings, which the model doesn't know, may change the order of single strategies.
+    const std::vector<planner::Choice> singles = planner.plan(kSingles, 1, stop()).best;
+    for (const planner::Choice& choice : singles)
+      if (&choice == &singles.front() || std::ranges::any_of(planner.buckets(choice), has_ring)) contest.add(choice);
   } catch (const UserError&) {  // no single strategy fits
   }
   return found;
