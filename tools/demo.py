@@ -153,8 +153,12 @@ def train(program, title, folder, job, steps, *options):
     """Records of the steps after the first, and the loss of the first."""
     shutil.rmtree(folder, ignore_errors=True)
     called(title, [program, "train", str(job), "--out", str(folder), "--steps", str(steps), *options], show=True)
-    records = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    records = read_log(folder)
     return records[1:], records[0]["loss"]
+
+
+def read_log(folder):
+    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
 def seconds_of(simulation):
@@ -174,8 +178,9 @@ def reason(plan, other):
 
 
 def table(rows):
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join("  ".join(cell.ljust(w) if i == 0 else cell.rjust(w)
+    """Rows of cells, the head first; one with fewer cells than the head says something in words instead."""
+    widths = [max(len(row[i]) for row in rows if len(row) == len(rows[0])) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(w) if i == 0 or len(row) < len(widths) else cell.rjust(w)
                                for i, (cell, w) in enumerate(zip(row, widths))).rstrip() for row in rows)
 
 

@@ -23,8 +23,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
-import demo  # noqa: E402  for its strategies, table and check of the losses
+import demo  # noqa: E402  for its progress, table and check of the losses
 
+JOB = "demo/job.toml"
+STATIC = ("4,1,1", "2,2,1", "2,1,2", "1,4,1", "1,2,2", "1,1,4")  # dp,tp,pp on four ranks
+OVER_BUDGET = "memory budget"  # part of the message when a rank needs more than run.memory_budget
+COLUMNS = ["strategy", "tokens/s", "peak memory", "intra/step", "inter/step", "switch", "share", "padding", "bubble"]
 HOSTS, SLOTS = 2, 2
 NAME = "hosts_bench"
 HEAD = """# Hot switching on hosts with slow links
@@ -71,7 +75,7 @@ def tool(arguments, *words):
 
 def train(arguments, setting, strategy, folder):
     """The records of the run's steps, or None if a rank's memory did not suffice."""
-    job = [arguments.program, "train", str(demo.JOB), "--out", str(folder), "--steps", str(arguments.steps)]
+    job = [arguments.program, "train", JOB, "--out", str(folder), "--steps", str(arguments.steps)]
     job += ["--force", "--set=run.save_last=false", "--set", f"fabric.timeout={arguments.fabric_timeout}"]
     if strategy != "hot":
         job += ["--set", f'bucket=[{{max_length=4096, strategy="{strategy}"}}]']
@@ -87,9 +91,29 @@ def train(arguments, setting, strategy, folder):
     progress.close()
     if process.returncode == 0:
         return demo.read_log(folder)
-    if any(demo.OVER_BUDGET in line for line in said):
+    if any(OVER_BUDGET in line for line in said):
         return None
     raise demo.DemoError(f"{setting} {strategy} ended with status {process.returncode}: {''.join(said).strip()}")
+
+
+def row(name, records):
+    """Cells of the table: means over steps, and the peak over steps and ranks."""
+    seconds = sum(r["seconds"] for r in records)
+
+    def mean(field):
+        return sum(r[field] for r in records) / len(records)
+
+    return [
+        name,
+        f"{sum(r['tokens'] for r in records) / seconds:.0f}",
+        f"{max(max(r['peak_bytes_per_rank']) for r in records) / 2**20:.0f} MiB",
+        f"{mean('intra_bytes') / 1e6:.0f} MB",
+        f"{mean('inter_bytes') / 1e6:.0f} MB",
+        f"{1e3 * mean('switch_seconds'):.0f} ms",
+        f"{100 * sum(r['switch_seconds'] for r in records) / seconds:.2f}%",
+        f"{100 * mean('padding_share'):.1f}%",
+        f"{100 * mean('bubble_share'):.0f}%",
+    ]
 
 
 def measure(arguments, setting, strategies):
@@ -97,7 +121,7 @@ def measure(arguments, setting, strategies):
     inter, intra = setting.split("/")
     tool(arguments, "up", "--hosts", str(HOSTS), "--slots", str(SLOTS), "--inter", f"{inter}mbit",
          "--intra", f"{intra}mbit")
-    rows, logs = [], {}
+    rows, logs = [COLUMNS], {}
     try:
         for strategy in strategies:
             with tempfile.TemporaryDirectory() as folder:
@@ -105,7 +129,7 @@ def measure(arguments, setting, strategies):
             if records is None:
                 rows.append([strategy, "does not fit the memory budget"])
                 continue
-            rows.append(demo.row(strategy, records))
+            rows.append(row(strategy, records))
             logs[strategy] = records
     finally:
         tool(arguments, "down")
@@ -113,9 +137,8 @@ def measure(arguments, setting, strategies):
     lines = [json.dumps({**rates, "strategy": name, **record}) for name, records in logs.items() for record in records]
     (arguments.results / f"hosts-{inter}-{intra}.jsonl").write_text("".join(line + "\n" for line in lines))
     if not logs:
-        raise demo.DemoError(f"{setting}: no strategy fits the memory budget. Raise it in {demo.JOB}.")
-    reference, *others = logs.values()
-    worst = max((demo.largest_difference(records, reference) for records in others), default=0.0)
+        raise demo.DemoError(f"{setting}: no strategy fits the memory budget. Raise it in {JOB}.")
+    worst = demo.largest_difference([[record["loss"] for record in records] for records in logs.values()])
     if worst > demo.TOLERANCE:
         raise demo.DemoError(f"{setting}: the losses differ by {worst:.1e} relative, more than {demo.TOLERANCE:.0e}.")
     table = demo.table(rows)
@@ -127,7 +150,7 @@ def measure(arguments, setting, strategies):
 def main():
     arguments = parsed_arguments()
     settings = arguments.setting or ["100/800", "400/2000"]
-    strategies = arguments.strategy or ["hot", *demo.STATIC]
+    strategies = arguments.strategy or ["hot", *STATIC]
     arguments.results.mkdir(parents=True, exist_ok=True)
     words = [Path(sys.executable).name, "bench/hosts/run.py", *sys.argv[1:]]
     words = ["TOOL" if word == arguments.cluster else word for word in words]
