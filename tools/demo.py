@@ -169,12 +169,14 @@ def seconds_of(simulation):
 
 
 def reason(plan, other):
-    """The two things that the plan spends least time on, compared with another job."""
+    """What the plan spends less time on than another job, the two largest parts."""
     here, there = seconds_of(plan.simulated), seconds_of(other.simulated)
     saved = sorted(((there[what] - here[what], what) for what in here), reverse=True)
-    parts = [f"{100 * seconds / other.simulated['step_seconds']:.0f}% of its step is {what} that the plan does not have"
-             for seconds, what in saved if seconds > 0.01 * other.simulated["step_seconds"]]
-    return " and ".join(parts[:2]) or "both spend their time alike"
+    step = other.simulated["step_seconds"]
+    parts = [f"{100 * seconds / step:.0f}% {what}" for seconds, what in saved if seconds > 0.01 * step]
+    if not parts:
+        return "both spend their time alike"
+    return f"{' and '.join(parts[:2])} of that strategy's step are spared by the plan"
 
 
 def table(rows):
@@ -186,10 +188,11 @@ def table(rows):
 
 def row(contender):
     rates, logs = contender.tokens_per_second(), contender.logs[0]
+    simulated = contender.simulated["seconds_of_steps"][1:]  # the same steps
     exposed = seconds_of(contender.simulated)["communication that nothing hides"]
     return [contender.title, f"{max(rates):.0f}", f"{100 * (max(rates) / min(rates) - 1):.1f}%",
             f"{max(max(r['peak_bytes_per_rank']) for r in logs) / 2**20:.0f} MiB",
-            f"{sum(r['seconds'] for r in logs) / len(logs):.2f} s", f"{contender.simulated['step_seconds']:.2f} s",
+            f"{sum(r['seconds'] for r in logs) / len(logs):.2f} s", f"{sum(simulated) / len(simulated):.2f} s",
             f"{100 * exposed / contender.simulated['step_seconds']:.0f}%",
             f"{100 * sum(r['padding_share'] for r in logs) / len(logs):.1f}%"]
 

@@ -38,8 +38,9 @@ elif args[0] == "simulate":
     stream = "stream" in text
     seconds = 1.0 if "# plan" in text else 3.0 if stream else 1.9 if "uniform" in text else 2.0
     fits = not (stream and os.environ.get("NO_DEFAULT"))
-    print("words\\n" + json.dumps(dict(step_seconds=seconds, fits=fits, compute_seconds=0.8,
-                                       communication_seconds=seconds - 0.7, overlap_seconds=0.1, idle_seconds=0.0)))
+    print("words\\n" + json.dumps(dict(step_seconds=seconds, fits=fits, seconds_of_steps=[9.0, seconds, seconds],
+                                       compute_seconds=0.8, communication_seconds=seconds - 0.7,
+                                       overlap_seconds=0.1, idle_seconds=0.0)))
 else:
     text, out, steps = Path(args[1]).read_text(), Path(value("--out")), int(value("--steps"))
     emulated = "--emulate" in args
@@ -94,7 +95,7 @@ def test_the_plan_is_compared_with_the_best_single_strategy_and_the_usual_defaul
     assert lines["the plan"][2:] == ["1000", "0.0%", "3", "MiB", "1.00", "s", "1.00", "s", "20%", "1.0%"]
     assert lines["the usual default"][3:] == ["333", "0.0%", "3", "MiB", "3.00", "s", "3.00", "s", "73%", "1.0%"]
     assert ("The plan is 2.00 times as fast as the best single strategy and 3.00 times as fast as the usual default; "
-            "47% of its step is communication that nothing hides that the plan does not have.") in out
+            "47% communication that nothing hides of that strategy's step are spared by the plan.") in out
     assert any(line.startswith("On this machine itself, without emulation, the plan gains nothing") for line in out)
     assert "Losses of all runs agree to 0.0e+00 relative." in out
     assert calls[-1][1:4] == ["runs/demo/plan-1", "runs/demo/single-1", "runs/demo/default-1"]
