@@ -10,11 +10,11 @@
 namespace switchyard::config {
 
 /// What --emulate names. "2x4:200Mbit/s,800Mbit/s,40MiB": two hosts of four devices, the port of a host to the others,
-/// which its devices share, that of a device inside, and its memory; with one host, "1x4:800Mbit/s,40MiB". Latencies are
-/// then 50 us and 10 us, and transfers don't slow computing. Otherwise hosts, links and memory are those of a cluster as
-/// load_hardware takes it, with as many devices as `ranks`. Devices have no rates, as they compute as this machine's cores do, unless `spec` is a profile (.json) that was made
-/// with --emulate.
-/// errors  UserError: what is wrong with the text, and how it is written; a profile of a machine itself
+/// which its devices share, that of a device inside, and its memory; with one host, "1x4:800Mbit/s,40MiB". Latencies
+/// are then 50 us and 10 us, and transfers don't slow computing. Otherwise hosts, links and memory are those of a
+/// cluster as load_hardware takes it, with as many devices as `ranks`. Devices have no rates, as they compute as this
+/// machine's cores do, unless `spec` is a profile (.json) that was made with --emulate. errors  UserError: what is
+/// wrong with the text, and how it is written; a profile of a machine itself
 cluster::Hardware emulated_hardware(const std::string& spec, std::optional<int> ranks = std::nullopt);
 
 /// UserError, with the path, unless the profile was measured by processor time.
