@@ -21,7 +21,7 @@ void require_emulation(const config::Job& job, const cluster::Hardware& emulated
 class Emulation {
  public:
   explicit Emulation(const cluster::Hardware& hardware) : hardware_(hardware) {}
-  /// The rank's last step, with what every rank computed in it. All ranks get the same.
+  /// The rank's last step, with what every rank computed in it.
   simulator::Simulation step(const Rank& rank, const batch::StepPlan& plan,
                              std::vector<std::vector<ir::ComputedTime>> computed);
 

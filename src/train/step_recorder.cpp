@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
+#include <utility>
 
 #include "batch/validate.hpp"
 #include "comm/collectives.hpp"
@@ -81,11 +82,19 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
                      .saving = step.saving};
   const auto all =
       comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "step figures", step_, mine);
-  std::optional<simulator::Simulation> emulated;
-  if (emulation_) emulated = emulation_->step(rank, step.plan, everyones("computed times", result.computed));
-  if (traced())
-    write_timeline(emulated ? spans_of(*emulated, rank.program()) : measured_spans(step, rank.program()),
-                   rank.program());
+  std::optional<simulator::Simulation> emulated;  // on rank 0
+  if (emulation_) {
+    std::vector<std::vector<ir::ComputedTime>> computed = everyones("computed times", result.computed);
+    if (log_) emulated = emulation_->step(rank, step.plan, std::move(computed));
+  }
+  if (traced()) {
+    std::vector<std::vector<simulator::TracedSpan>> spans;
+    if (!emulation_)
+      spans = measured_spans(step, rank.program());
+    else if (emulated)
+      spans = spans_of(*emulated, rank.program());
+    write_timeline(spans, rank.program());
+  }
   const AfterStep after_step{.stop_signal = std::ranges::max(all, {}, &Figures::stop_signal).stop_signal,
                              .saving = std::ranges::any_of(all, &Figures::saving)};
   if (!log_) return after_step;
