@@ -7,6 +7,7 @@
 #include "base/text.hpp"
 #include "data/job_sampling.hpp"
 #include "data/sources.hpp"
+#include "simulator/bucket_choice.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -54,46 +55,27 @@ std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
   return data::Sampler::lengths(sampler.batch(sampler.cursor_of(index)));
 }
 
-batch::StepPlan planned_batch(const config::Job& job, const std::vector<batch::BucketSpec>& buckets, i64 index,
-                              const std::vector<i64>& lengths) {
-  return batch::plan_batch(index, lengths, buckets, compiler::work_model(job.model.config), compiler::phase_order(job));
-}
-
-StepPlanner::StepPlanner(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths)
-    : plans_(plans),
-      budget_(job.run.memory_budget.count),
-      step_{.lengths = std::move(lengths), .plan = {}, .program = {}},
-      assembler_(step_.plan, plans),
-      check_(step_.plan, plans, budget_) {
-  step_.plan = planned_batch(job, compiler::bucket_specs(job, plans), index, step_.lengths);
-  prefetch(job.run.prefetch ? static_cast<int>(plans.units().size()) : 0);
-  while (budget_ > 0 && units_ > 0 && !check_.may_fit(step_.program)) prefetch(check_.fewer_units(units_));
-}
-
-bool StepPlanner::keep_to_budget() {
-  if (budget_ == 0) return false;
-  const int before = units_;
-  std::optional<compiler::MemoryPeak> peak;
-  while (!(peak = check_.peak_within(step_.program)) && units_ > 0) prefetch(check_.fewer_units(units_));
-  step_.peak = peak ? peak->total : compiler::rank_with_highest_peak(step_.program, step_.plan, plans_).second.total;
-  return units_ != before;
-}
-
-void StepPlanner::prefetch(int units) {
-  units_ = units;
-  step_.program = assembler_.program({.prefetch_units = units});
-}
-
-PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths) {
-  StepPlanner planner(job, plans, index, std::move(lengths));
+PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths,
+                         std::span<const int> used) {
+  const compiler::StepSettings settings = compiler::step_settings(job, plans);
+  batch::StepPlan plan = used.empty() ? compiler::planned_batch(settings, index, lengths)
+                                      : compiler::planned_batch(settings, index, lengths, used);
+  compiler::StepPlanner planner(settings, plans, std::move(plan), std::move(lengths));
   planner.keep_to_budget();
   return std::move(planner).step();
 }
 
-std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans, int count) {
+std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans,
+                                     const cluster::Hardware& hardware, int count) {
+  const compiler::StepSettings settings = compiler::step_settings(job, plans);
+  simulator::KnownSegments known;
+  simulator::BucketChooser chooser(settings, plans, hardware, known);
   std::vector<PlannedStep> steps;
-  for (std::vector<i64>& lengths : lengths_of_steps(job, count))
-    steps.push_back(planned_step(job, plans, static_cast<i64>(steps.size()), std::move(lengths)));
+  for (std::vector<i64>& lengths : lengths_of_steps(job, count)) {
+    const auto index = static_cast<i64>(steps.size());
+    steps.push_back(job.run.choose_buckets ? chooser.choose(index, lengths).step
+                                           : planned_step(job, plans, index, std::move(lengths)));
+  }
   return steps;
 }
 

@@ -21,6 +21,7 @@
 #include "first_step.hpp"
 #include "open_job.hpp"
 #include "planner/explain.hpp"
+#include "simulator/bucket_choice.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/task_work.hpp"
 
@@ -29,7 +30,8 @@ namespace {
 
 constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for all: as many as have so many documents
 constexpr i64 kDocuments = 256;
-constexpr int kSingles = 3;  // of the model's best single strategies, that are simulated
+constexpr int kSingles = 3;              // of the model's best single strategies, that are simulated
+constexpr double kWorthABucket = 0.005;  // share of a step that another bucket to choose from must save
 constexpr const char* kAuto = "auto";
 
 bool is_auto(const config::BucketDraft& bucket) { return bucket.text == kAuto; }
@@ -133,15 +135,20 @@ class Trial {
   Trial(const config::Job& job, std::shared_ptr<const compiler::CompiledModel> model, const cluster::Hardware& hardware,
         simulator::KnownSegments& known, const std::vector<std::vector<i64>>& lengths)
       : plans_(compiler::plans_of(job, std::move(model))), hardware_(hardware), known_(known) {
+    const compiler::StepSettings settings = compiler::step_settings(job, plans_);
+    simulator::BucketChooser chooser(settings, plans_, hardware, known);
     for (size_t i = 0; i < lengths.size(); ++i) {
-      steps_.emplace_back(job, plans_, static_cast<i64>(i), lengths[i]);
+      const auto index = static_cast<i64>(i);
+      batch::StepPlan plan = job.run.choose_buckets ? chooser.choose(index, lengths[i]).step.plan
+                                                    : compiler::planned_batch(settings, index, lengths[i]);
+      steps_.emplace_back(settings, plans_, std::move(plan), lengths[i]);
       seconds_.push_back(seconds_of(steps_.back()));
     }
   }
 
   void keep_to_budget() {
     size_t i = 0;
-    for (StepPlanner& step : steps_) {
+    for (compiler::StepPlanner& step : steps_) {
       if (step.keep_to_budget()) seconds_[i] = seconds_of(step);
       ++i;
     }
@@ -157,7 +164,7 @@ class Trial {
   /// Of all steps.
   i64 peak() const {
     i64 peak = 0;
-    for (const StepPlanner& planner : steps_) {
+    for (const compiler::StepPlanner& planner : steps_) {
       const PlannedStep& step = planner.step();
       peak = std::max(peak, step.peak ? *step.peak
                                       : compiler::rank_with_highest_peak(step.program, step.plan, plans_).second.total);
@@ -166,7 +173,7 @@ class Trial {
   }
 
  private:
-  double seconds_of(const StepPlanner& planner) const {
+  double seconds_of(const compiler::StepPlanner& planner) const {
     const PlannedStep& step = planner.step();
     return simulator::simulate(step.program, step.plan, plans_, hardware_, known_).step_seconds;
   }
@@ -174,9 +181,21 @@ class Trial {
   compiler::Plans plans_;
   const cluster::Hardware& hardware_;
   simulator::KnownSegments& known_;
-  std::list<StepPlanner> steps_;
+  std::list<compiler::StepPlanner> steps_;
   std::vector<double> seconds_;  // by step
 };
+
+// Behind those of the same max_length, so never the first; runs after the one before it.
+config::Job with_bucket(config::Job job, const config::Bucket& bucket) {
+  const auto place = std::ranges::find_if(
+      job.buckets, [&](const config::Bucket& other) { return other.max_length < bucket.max_length; });
+  const int index = static_cast<int>(place - job.buckets.begin());
+  std::vector<int>& order = job.run.order;
+  for (int& other : order) other += other >= index ? 1 : 0;
+  if (!order.empty()) order.insert(std::ranges::find(order, index - 1) + 1, index);
+  job.buckets.insert(place, bucket);
+  return job;
+}
 
 bool has_ring(const config::Bucket& bucket) {
   return std::ranges::any_of(bucket.strategy.groups, [](const config::Group& group) {
@@ -359,7 +378,29 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
   std::vector<JudgedPlan> plans;
   for (Entry* entry : order)
     if (!entry->trial) plans.push_back(std::move(entry->plan));
+  if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
   return plans;
+}
+
+void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
+  if (!plans.front().fits) return;
+  JudgedPlan best = plans.front();
+  for (const JudgedPlan& plan : plans)
+    for (const config::Bucket& bucket : plan.job.buckets) {
+      if (!plan.fits || best.job.buckets.size() >= config::kMostChosenFrom ||
+          std::ranges::find(best.job.buckets, bucket) != best.job.buckets.end())
+        continue;
+      JudgedPlan next = best;
+      next.job = with_bucket(best.job, bucket);
+      next.name += fmt::format("; or to {}: {}", bucket.max_length,
+                               bucket.degrees.empty() ? bucket.strategy.name : config::to_text(bucket.degrees));
+      const planner::Request& request = planner_.request();
+      Trial trial(next.job, model_, request.hardware, *known_, request.steps);
+      if (trial.seconds() >= (1 - kWorthABucket) * best.seconds) continue;
+      finish(next, trial);
+      if (next.fits && next.seconds < (1 - kWorthABucket) * best.seconds) best = std::move(next);
+    }
+  if (best.job.buckets.size() > plans.front().job.buckets.size()) plans.insert(plans.begin(), std::move(best));
 }
 
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets,

@@ -63,7 +63,8 @@ class Contest {
   void add(const planner::Choice& choice);
   /// The `listed` quickest plans of those that were added, the single strategies, the quickest with each number of
   /// buckets, and the job's own buckets. The quickest comes first; those that exceed the memory budget or can't run
-  /// come last.
+  /// come last. Where steps choose their buckets (run.choose_buckets), the quickest plan may have further buckets, from
+  /// others, for steps whose documents they suit better.
   std::vector<JudgedPlan> judged(size_t listed);
 
  private:
@@ -71,6 +72,7 @@ class Contest {
   class Workers;
   void start(JudgedPlan plan);
   void simulate(Entry& entry, std::function<void()> task);
+  void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
   const config::Job& job_;
   const planner::Planner& planner_;
   std::shared_ptr<const compiler::CompiledModel> model_;

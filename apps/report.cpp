@@ -14,6 +14,7 @@
 #include "base/errors.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
+#include "count_of.hpp"
 #include "data/sources.hpp"
 #include "files/disk.hpp"
 #include "files/run_lock.hpp"
@@ -48,6 +49,10 @@ void check_step(const config::Job& job, const report::RunLog& log, const std::op
   if (const i64 last = log.steps.step.back(); last > job.run.steps)
     user_error("{} has step {}, but the run has {} steps (run.steps in job.toml). Remove lines of other runs.",
                (folder / "log.jsonl").string(), last, job.run.steps);
+  for (const auto& [step, buckets] : log.chosen_buckets)
+    if (const int last = std::ranges::max(buckets); std::cmp_greater_equal(last, job.buckets.size()))
+      user_error("{} names bucket {} in step {}, but the run has {} (job.toml). Remove lines of other runs.",
+                 (folder / "log.jsonl").string(), last, step, count_of(static_cast<i64>(job.buckets.size()), "bucket"));
   if (measured && !std::ranges::binary_search(log.steps.step, measured->timeline.step))
     user_error("{} shows step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.",
                (folder / "timeline.json").string(), measured->timeline.step);
@@ -78,7 +83,9 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
   }
   const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
   const i64 number = measured ? measured->timeline.step : log.steps.step.front();
-  const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_step(job, number - 1));
+  const auto chosen = log.chosen_buckets.find(number);
+  const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_step(job, number - 1),
+                                        chosen == log.chosen_buckets.end() ? std::vector<int>() : chosen->second);
   report::PlannedView view{
       .job = &job, .plans = &plans, .plan = &step.plan, .program = &step.program, .lengths = &step.lengths};
   std::optional<simulator::Simulation> simulation;

@@ -67,11 +67,11 @@ void show_plan(const config::Job& job, const compiler::Plans& plans, const Optio
 
 void show_batch(const config::Job& job, const compiler::Plans& plans, i64 index) {
   const std::vector<i64> lengths = lengths_of_step(job, index);
-  const std::vector<batch::BucketSpec> buckets = compiler::bucket_specs(job, plans);
+  const compiler::StepSettings settings = compiler::step_settings(job, plans);
   std::vector<std::string> names;
   for (const config::Bucket& bucket : job.buckets) names.push_back(bucket.strategy.name);
-  fmt::print("{}", compiler::print_documents(planned_batch(job, buckets, index, lengths), lengths, buckets,
-                                             compiler::work_model(job.model.config), names));
+  fmt::print("{}", compiler::print_documents(compiler::planned_batch(settings, index, lengths), lengths,
+                                             settings.buckets, settings.work, names));
 }
 
 void show_program(const config::Job& job, const compiler::Plans& plans, const Options& options) {

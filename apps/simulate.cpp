@@ -43,6 +43,7 @@ struct Figures {
   double step_seconds = 0, utilization = 0, tokens = 0;
   simulator::RankTime mean;
   std::vector<double> steps;           // seconds of each step
+  std::vector<std::vector<int>> used;  // buckets of each step
   std::vector<i64> peak, activations;  // bytes per rank; activations: those kept for the backward pass
   i64 highest() const { return std::ranges::max(peak); }
 };
@@ -119,7 +120,7 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
                      const cluster::Hardware& hardware, StatusLine& status) {
   Figures figures;
   status.now("assembling the steps");
-  const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, options.steps);
+  const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, hardware, options.steps);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
     status.now(fmt::format("simulating step {} of {}", &step - steps.data() + 1, steps.size()));
@@ -133,6 +134,8 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
     const simulator::RankTime mean = mean_of(simulated.ranks);
     figures.step_seconds += share * simulated.step_seconds;
     figures.steps.push_back(simulated.step_seconds);
+    std::vector<int>& used = figures.used.emplace_back();
+    for (const batch::PhasePlan& phase : step.plan.phases) used.push_back(phase.strategy);
     figures.mean.compute += share * mean.compute;
     figures.mean.communication += share * mean.communication;
     figures.mean.overlap += share * mean.overlap;
@@ -171,11 +174,13 @@ int run(const Options& options) {
   const Figures f = simulate_job(options, job, plans, hardware, *status);
   status.reset();
   print(f, hardware);
+  if (job.run.choose_buckets) fmt::print("  buckets that steps chose: {}\n", fmt::join(f.used, " "));
   const i64 copy = checkpoint_copy(job, plans);
   fmt::print("{}", checkpoint_copy_line(copy));
   if (options.json) {
     const nlohmann::json object = {{"step_seconds", f.step_seconds},
                                    {"seconds_of_steps", f.steps},
+                                   {"buckets_of_steps", f.used},
                                    {"compute_seconds", f.mean.compute},
                                    {"communication_seconds", f.mean.communication},
                                    {"overlap_seconds", f.mean.overlap},

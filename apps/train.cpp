@@ -51,7 +51,8 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
     train::require_emulation(job, *emulated, launch);
     job = within_memory(std::move(job), *emulated);
   }
-  if (!planned && !emulated) return {std::move(job)};
+  const bool chooses = job.run.choose_buckets;
+  if (!planned && !emulated && !chooses) return {std::move(job)};
   const auto say = [&](const std::string& text) {
     if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
   };
@@ -62,11 +63,16 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
             : train::machine_profile(job, launch, train::profile_folder(environment), say, train::profile, emulated)
                   .hardware;
   if (emulated) emulated = hardware;
-  if (!planned) return {.job = std::move(job), .emulated = std::move(emulated)};
+  if (!planned)
+    return {.job = std::move(job),
+            .emulated = std::move(emulated),
+            .hardware = chooses ? std::optional(hardware) : std::nullopt};
   ChosenPlan chosen = choose_plan(job, hardware);
   for (const std::string& line : chosen.why) say(line);
-  return {
-      .job = std::move(chosen.job), .plan_json = report::plan_text(chosen.compared), .emulated = std::move(emulated)};
+  return {.job = std::move(chosen.job),
+          .plan_json = report::plan_text(chosen.compared),
+          .emulated = std::move(emulated),
+          .hardware = chooses ? std::optional(hardware) : std::nullopt};
 }
 
 }  // namespace

@@ -18,9 +18,9 @@ void check_bucket(std::size_t index, std::span<const BucketSpec> buckets) {
   if (bucket.max_length > std::numeric_limits<int>::max())
     user_error("bucket[{}].max_length = {}: a sequence may have at most {} tokens.", index, bucket.max_length,
                std::numeric_limits<int>::max());
-  if (index > 0 && bucket.max_length >= buckets[index - 1].max_length)
-    user_error("bucket[{}].max_length = {} is not below bucket[{}].max_length = {}. List the buckets longest first.",
-               index, bucket.max_length, index - 1, buckets[index - 1].max_length);
+  if (index > 0 && bucket.max_length > buckets[index - 1].max_length)
+    user_error("bucket[{}].max_length = {} is above bucket[{}].max_length = {}. List the buckets longest first.", index,
+               bucket.max_length, index - 1, buckets[index - 1].max_length);
   if (micro_batch_capacity(bucket) < bucket.max_length)
     user_error(
         "bucket[{}].micro_batch_tokens = {} is below its max_length = {}: a sequence must fit in a micro-batch. Raise "
@@ -150,7 +150,10 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets) {
         "a sequence of {} tokens is longer than the longest bucket ({} tokens). Raise bucket[0].max_length, or lower "
         "batch.context.",
         length, buckets.empty() ? 0 : buckets.front().max_length);
-  return static_cast<int>(end - buckets.begin()) - 1;
+  const i64 max_length = (end - 1)->max_length;
+  const auto found =
+      std::partition_point(buckets.begin(), end, [&](const BucketSpec& b) { return b.max_length > max_length; });
+  return static_cast<int>(found - buckets.begin());
 }
 
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work,
@@ -170,6 +173,14 @@ StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const Buck
     if (!items[bucket].empty()) plan.phases.push_back(plan_phase(std::move(items[bucket]), buckets[bucket]));
   }
   return plan;
+}
+
+std::vector<BucketSpec> used_buckets(const StepPlan& plan, std::span<const BucketSpec> buckets) {
+  std::vector<BucketSpec> used;
+  for (const BucketSpec& bucket : buckets)
+    if (std::ranges::find(plan.phases, bucket.strategy, &PhasePlan::strategy) != plan.phases.end())
+      used.push_back(bucket);
+  return used;
 }
 
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets,

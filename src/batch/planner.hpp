@@ -11,7 +11,8 @@
 
 namespace switchyard::batch {
 
-/// Sequences of up to max_length tokens, and how their strategy runs them. Buckets are given longest first.
+/// Sequences of up to max_length tokens, and how their strategy runs them. Buckets are given longest first;
+/// of several with the same max_length the first one is used.
 struct BucketSpec {
   i64 max_length = 0;                 // tokens
   int strategy = 0;                   // index of the strategy in the job
@@ -41,7 +42,8 @@ struct WorkModel {
 /// After a fully replicated strategy every move toward more tensor parallelism needs no bytes for parameters.
 std::vector<int> published_order(int buckets);
 
-/// Index of the bucket with the smallest max_length that fits. UserError if the sequence is longer than every bucket.
+/// Index of the bucket with the smallest max_length that fits, of several the first one. UserError if the sequence is
+/// longer than every bucket.
 int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 
 /// Lays out one global batch. lengths[i]: tokens of document i (1 or more); order: buckets in order of execution. Each
@@ -52,10 +54,15 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 /// capacity and an eighth more, or whatever they need where they don't fit so.
 /// Buckets without documents get no phase. The plan depends on the arguments alone. All tokens but the first of each
 /// document are labels; where some don't count, the caller sets valid_tokens.
-/// errors  UserError: buckets not in falling order, a micro-batch smaller than a sequence, a sequence longer than every
+/// errors  UserError: buckets whose max_length rises, a micro-batch smaller than a sequence, a sequence longer than
+/// every
 ///         bucket
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work,
                     std::span<const int> order);
+
+/// The buckets whose strategies the plan's phases run, in their order. Where a step uses only some of the buckets, a
+/// document belongs to one of these.
+std::vector<BucketSpec> used_buckets(const StepPlan& plan, std::span<const BucketSpec> buckets);
 
 /// The same in the published order.
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work);

@@ -115,8 +115,8 @@ class Plans {
   /// Summed gradients from their owners to home's other copies; no units where home has every element once.
   const switching::MovePlan& broadcast() const { return broadcast_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
-  /// Moves to strategy `to` from the copies of `from` (-1: none) and home's compute copy. Planned at first use. Not
-  /// thread-safe.
+  /// Moves to strategy `to` from the copies of `from` (-1: none) and home's compute copy. Planned at first use.
+  /// Thread-safe.
   const switching::MovePlan& moves(int from, int to) const;
 
  private:
@@ -128,6 +128,7 @@ class Plans {
   std::vector<switching::MovePlan> reductions_;  // by strategy
   std::vector<TransfersOfStages> of_runs_;       // by strategy
   switching::MovePlan broadcast_;
+  mutable std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // of moves_
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
 };
 

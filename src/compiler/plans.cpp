@@ -175,6 +175,7 @@ Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<confi
 }
 
 const switching::MovePlan& Plans::moves(int from, int to) const {
+  const std::lock_guard lock(*mutex_);
   const auto known = moves_.find({from, to});
   if (known != moves_.end()) return known->second;
   static const std::vector<layout::ShardMap> kNone;

@@ -321,6 +321,11 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
 }
 
 void Resolver::check_buckets() {
+  if (job_.run.choose_buckets && job_.buckets.size() > kMostChosenFrom)
+    error("run.choose_buckets",
+          fmt::format("run.choose_buckets compares all sets of the buckets in each step, and there "
+                      "are {} buckets. Keep at most {}, or leave it out.",
+                      job_.buckets.size(), kMostChosenFrom));
   for (size_t i = 0; i < draft_.buckets.size(); ++i) {
     const std::string key = fmt::format("bucket.{}.max_length", i);
     if (draft_.misses(key))
@@ -331,10 +336,14 @@ void Resolver::check_buckets() {
     const i64 length = job_.buckets[i].max_length, micro_batch = job_.buckets[i].strategy.micro_batch_tokens;
     const std::string key = fmt::format("bucket.{}.max_length", i);
     if (length == 0) return;  // reported separately
-    if (i > 0 && length >= job_.buckets[i - 1].max_length) {
-      error(key,
-            fmt::format("{} = {} is not below that of bucket.{}, {}. List buckets from the longest to the shortest.",
-                        key, length, i - 1, job_.buckets[i - 1].max_length));
+    const i64 previous = i > 0 ? job_.buckets[i - 1].max_length : 0;
+    if (i > 0 && length == previous && !job_.run.choose_buckets) {
+      error(key, fmt::format("{} = {} is also that of bucket.{}. Give each bucket another one, or set "
+                             "run.choose_buckets = true, so that each step uses the quicker of them.",
+                             key, length, i - 1));
+    } else if (i > 0 && length > previous) {
+      error(key, fmt::format("{} = {} is above that of bucket.{}, {}. List buckets from the longest to the shortest.",
+                             key, length, i - 1, previous));
     }
     if (i == 0 && context > length) {
       error(key, fmt::format("{} = {} is below batch.context = {}: documents of {} to {} tokens have no bucket. Raise "

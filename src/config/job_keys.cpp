@@ -550,6 +550,11 @@ Keys run_keys() {
                                "Buckets (counted from 0) in the order in which a step runs them, each once.")
           .at_least(0)
           .fallback("the first one, then from the last upward"),
+      Run<&RunSettings::choose_buckets>(
+          "run.choose_buckets",
+          "Each step uses those of the buckets (up to 6) with which its documents take the least time, as simulated on "
+          "run.profile: without a bucket its documents join those of the next longer one. Several buckets may have the "
+          "same max_length; a step uses one of them."),
       Run<&RunSettings::prefetch>(
           "run.prefetch",
           "Receive the next strategy's parameters while the current one still computes, if memory allows."),

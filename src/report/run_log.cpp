@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "config/job.hpp"
 #include "report/kept_file.hpp"
 
 namespace switchyard::report {
@@ -45,6 +46,10 @@ void add_line(RunLog& log, const config::Node& line) {
     const bool there = line.has(series.name) && !line[series.name].is_null();
     series.values.push_back(there ? std::optional(value_of(line[series.name], series.name)) : std::nullopt);
   }
+  if (line.has("chosen_buckets"))
+    for (const config::Node& bucket : line["chosen_buckets"].items())
+      log.chosen_buckets[log.steps.step.back()].push_back(
+          static_cast<int>(bucket.integer(0, config::kMostChosenFrom - 1)));
   raise_to(log.measured_peak, line, "peak_bytes_per_rank");
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");
 }

@@ -1,6 +1,7 @@
 // The log of a run, read back.
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "report/page.hpp"
@@ -13,6 +14,7 @@ namespace switchyard::report {
 struct RunLog {
   Steps steps;
   std::vector<i64> measured_peak, predicted_peak;  // bytes per rank, highest over all steps
+  std::map<i64, std::vector<int>> chosen_buckets;  // by number of the step, where steps choose their buckets
 };
 RunLog read_log(const std::string& text, const std::string& origin);
 

@@ -192,9 +192,9 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
                     .ranks = static_cast<int>(strategy.strategy.ranks().size()),
                     .replicas = static_cast<int>(strategy.replicas.size())});
   }
-  const std::vector<batch::BucketSpec> specs = compiler::bucket_specs(job, plans);
+  const std::vector<batch::BucketSpec> used = batch::used_buckets(plan, compiler::bucket_specs(job, plans));
   for (const i64 length : lengths) {
-    BucketRow& row = rows[static_cast<size_t>(batch::bucket_of(length, specs))];
+    BucketRow& row = rows[static_cast<size_t>(used[static_cast<size_t>(batch::bucket_of(length, used))].strategy)];
     ++row.documents;
     row.tokens += length;
   }

@@ -74,7 +74,8 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
   if (!job.run.profile.empty()) return named_profile(job.run, settings, precision, here, say);
   if (launch.distributed)
     user_error(
-        "a job without strategies is planned with a profile that all processes read. Launch `switchyard profile --out "
+        "a job without strategies, or with run.choose_buckets, is planned with a profile that all processes read. "
+        "Launch `switchyard profile --out "
         "profile.json` as the "
         "job is launched, and set run.profile = \"profile.json\".");
   const std::string path = folder.empty()

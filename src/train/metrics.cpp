@@ -71,6 +71,7 @@ nlohmann::ordered_json to_json(const StepRecord& record) {
   array("peak_bytes_per_rank", record.peak_memory);
   array("predicted_peak_bytes_per_rank", record.predicted_peak_memory);
   array("peak_bound_bytes_per_rank", record.peak_memory_bound);
+  if (!record.chosen_buckets.empty()) json["chosen_buckets"] = record.chosen_buckets;
   if (!record.emulated.empty()) json["emulated"] = record.emulated;
   json["skipped"] = record.skipped;
   return json;

@@ -104,6 +104,10 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
     record.emulated = job_.run.emulate;
     set_times(record, *emulated, {std::ranges::max(all, {}, &Figures::planning).planning}, rank.program());
   }
+  if (job_.run.choose_buckets) {
+    for (const batch::PhasePlan& phase : step.plan.phases) record.chosen_buckets.push_back(phase.strategy);
+    std::ranges::sort(record.chosen_buckets);
+  }
   record.step = step_;
   record.loss = result.loss;
   record.sources = sources_of(step);

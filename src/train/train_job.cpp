@@ -11,8 +11,6 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
-#include "batch/validate.hpp"
-#include "batch/wire.hpp"
 #include "comm/collectives.hpp"
 #include "comm/metered_fabric.hpp"
 #include "compiler/job_plans.hpp"
@@ -23,6 +21,7 @@
 #include "files/run_lock.hpp"
 #include "kernels/memory.hpp"
 #include "runtime/tensors.hpp"
+#include "train/batch_planner.hpp"
 #include "train/channels.hpp"
 #include "train/checkpoint_saver.hpp"
 #include "train/documents.hpp"
@@ -66,10 +65,10 @@ class JobOnRank {
         memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory()),
         scope_(&memory_),
         plans_(compiler::plans_of(job_, fabric.cluster())),
-        buckets_(compiler::bucket_specs(job_, plans_)),
         work_(compiler::work_model(job_.model.config)),
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
+        planner_(job_, sources, sampler_, plans_, fabric, settings.hardware ? &*settings.hardware : nullptr),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
         recorder_(job_, sources, fabric, files_, memory_, work_, settings.emulated ? &*settings.emulated : nullptr),
         saver_(job_, plans_, fabric,
@@ -91,7 +90,7 @@ class JobOnRank {
           job_.run.steps, settings.resume, state_.step);
     rate_ = schedule_of(job_.optimizer, job_.run.steps, state_.decay_end, state_.step);
     state_.decay_end = rate_.decay_steps;
-    if (!validated.empty()) validation_.emplace(job_, validated, rank_, fabric, buckets_);
+    if (!validated.empty()) validation_.emplace(job_, validated, rank_, fabric);
   }
 
   // Returns the signal that stopped the run before its last step, or 0; the same on all ranks.
@@ -134,8 +133,8 @@ class JobOnRank {
   // was asked to stop, or 0.
   int step() {
     recorder_.begin(state_.step + 1);
-    const data::Batch batch = sampler_.batch(state_.cursor);
-    const batch::StepPlan plan = plan_of(batch);
+    const auto [batch, plan] = planner_.take(state_.step, state_.cursor);
+    if (state_.step + 1 < job_.run.steps) planner_.begin(state_.step + 1, batch.next);
     const runtime::Probe probe = recorder_.planned();
     const i64 checkpoint_copy = saver_.copied_bytes();
     rank_.assemble(plan);
@@ -192,21 +191,6 @@ class JobOnRank {
     });
   }
 
-  // Planned once, by rank 0: floating-point arithmetic then decides nothing twice.
-  batch::StepPlan plan_of(const data::Batch& batch) {
-    const std::vector<i64> lengths = data::Sampler::lengths(batch);
-    std::vector<std::byte> bytes;
-    if (fabric_.rank() == 0) {
-      batch::StepPlan plan = batch::plan_batch(state_.step, lengths, buckets_, work_, compiler::phase_order(job_));
-      plan.valid_tokens = data::labels(sources_, batch.sequences);
-      bytes = batch::encode(plan);
-    }
-    const batch::StepPlan plan = batch::decode(
-        comm::broadcast_blob(fabric_, comm::everyone(fabric_, kPlanChannel), "batch plan", state_.step + 1, bytes));
-    batch::validate(plan, lengths, buckets_, data::masked(sources_));
-    return plan;
-  }
-
   // Before the first step runs: what is trained, how, and in how much memory.
   void announce() {
     const std::vector<i64> peaks =
@@ -254,12 +238,12 @@ class JobOnRank {
   kernels::RankMemory memory_;
   kernels::MemoryScope scope_;
   compiler::Plans plans_;
-  std::vector<batch::BucketSpec> buckets_;
   batch::WorkModel work_;
   LearningRate rate_;
   bool announced_ = false;
   const RankSettings rank_settings_;
   Rank rank_;
+  BatchPlanner planner_;
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   StepRecorder recorder_;
   TrainState state_;

@@ -8,6 +8,7 @@
 #include "batch/wire.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/job_plans.hpp"
+#include "compiler/step_planner.hpp"
 #include "train/channels.hpp"
 #include "train/documents.hpp"
 
@@ -21,32 +22,40 @@ std::vector<data::Sequence> first_documents(const config::Job& job, const std::v
   return data::sampler_of(sources, drawn).batch({}).sequences;
 }
 
-// The shortest bucket that takes so many tokens; they are listed from the longest to the shortest.
-int bucket_of(const std::vector<config::Bucket>& buckets, i64 length) {
+// Several buckets may have the same one.
+std::vector<i64> max_lengths(const std::vector<config::Bucket>& buckets) {
+  std::vector<i64> lengths;
+  for (const config::Bucket& bucket : buckets)
+    if (lengths.empty() || bucket.max_length < lengths.back()) lengths.push_back(bucket.max_length);
+  return lengths;
+}
+
+// The shortest that is enough; they fall.
+int range_of(const std::vector<i64>& max_lengths, i64 length) {
   int found = 0;
-  for (size_t b = 0; b < buckets.size(); ++b)
-    if (length <= buckets[b].max_length) found = static_cast<int>(b);
+  for (size_t range = 0; range < max_lengths.size(); ++range)
+    if (length <= max_lengths[range]) found = static_cast<int>(range);
   return found;
 }
 
 }  // namespace
 
 Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank,
-                       comm::Fabric& fabric, const std::vector<batch::BucketSpec>& buckets)
+                       comm::Fabric& fabric)
     : job_(job),
       fabric_(fabric),
       sources_(sources),
       sequences_(first_documents(job, sources_)),
-      plans_(compiler::plans_of(job, compiler::evaluated_model_of(job, fabric.cluster()))) {
+      plans_(compiler::plans_of(job, compiler::evaluated_model_of(job, fabric.cluster()))),
+      max_lengths_(max_lengths(job.buckets)) {
   std::vector<i64> lengths;
   for (const data::Sequence& sequence : sequences_) {
     lengths.push_back(sequence.count);
-    bucket_.push_back(bucket_of(job.buckets, sequence.count));
+    range_.push_back(range_of(max_lengths_, sequence.count));
   }
   std::vector<std::byte> bytes;
   if (fabric.rank() == 0) {
-    batch::StepPlan plan =
-        batch::plan_batch(0, lengths, buckets, compiler::work_model(job.model.config), compiler::phase_order(job));
+    batch::StepPlan plan = compiler::planned_batch(compiler::step_settings(job, plans_), 0, lengths);
     plan.valid_tokens = data::labels(sources_, sequences_);
     bytes = batch::encode(plan);
   }
@@ -57,9 +66,9 @@ Validation::Validation(const config::Job& job, const std::vector<data::Source>& 
 
 runtime::Labels Validation::labels_of(const std::vector<bool>& read) const {
   runtime::Labels labels = read_labels(sources_, sequences_, read);
-  const int buckets = static_cast<int>(job_.buckets.size());
-  for (size_t d = 0; d < sequences_.size(); ++d) labels.source[d] = labels.source[d] * buckets + bucket_[d];
-  labels.sources *= buckets;
+  const int ranges = static_cast<int>(max_lengths_.size());
+  for (size_t d = 0; d < sequences_.size(); ++d) labels.source[d] = labels.source[d] * ranges + range_[d];
+  labels.sources *= ranges;
   return labels;
 }
 
@@ -78,28 +87,28 @@ ValidationRecord Validation::run(Rank& rank, const std::function<void()>& make_r
   return record;
 }
 
-// loss: of each source and bucket, the part of the mean over all labels.
+// loss: of each source and range of lengths, the part of the mean over all labels.
 ValidationRecord Validation::record_of(const std::vector<double>& loss) const {
-  const size_t buckets = job_.buckets.size();
+  const size_t ranges = max_lengths_.size();
   const auto part = [&](const std::string& name, auto belongs) {
     PartRecord record{.name = name};
     std::vector<data::Sequence> own;
     for (size_t d = 0; d < sequences_.size(); ++d)
-      if (belongs(static_cast<size_t>(sequences_[d].source), static_cast<size_t>(bucket_[d]))) {
+      if (belongs(static_cast<size_t>(sequences_[d].source), static_cast<size_t>(range_[d]))) {
         own.push_back(sequences_[d]);
         record.tokens += sequences_[d].count;
       }
     double sum = 0;
     for (size_t cell = 0; cell < loss.size(); ++cell)
-      if (belongs(cell / buckets, cell % buckets)) sum += loss[cell];
+      if (belongs(cell / ranges, cell % ranges)) sum += loss[cell];
     if (const i64 labels = data::labels(sources_, own); labels > 0)
       record.loss = sum * static_cast<double>(plan_.valid_tokens) / static_cast<double>(labels);
     return record;
   };
   ValidationRecord record{.all = part("", [](size_t, size_t) { return true; })};
-  for (size_t b = 0; buckets > 1 && b < buckets; ++b)
+  for (size_t r = 0; ranges > 1 && r < ranges; ++r)
     record.lengths.push_back(
-        part(fmt::format("to {}", job_.buckets[b].max_length), [&](size_t, size_t bucket) { return bucket == b; }));
+        part(fmt::format("to {}", max_lengths_[r]), [&](size_t, size_t range) { return range == r; }));
   for (size_t s = 0; sources_.size() > 1 && s < sources_.size(); ++s)
     record.sources.push_back(part(sources_[s].name, [&](size_t source, size_t) { return source == s; }));
   return record;

@@ -17,16 +17,15 @@ namespace switchyard::train {
 /// the same functions in the same order.
 class Validation {
  public:
-  /// buckets: of the job. Job and sources must outlive it.
+  /// Job and sources must outlive it.
   /// errors  UserError as Rank::assemble if the memory does not suffice
-  Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank, comm::Fabric& fabric,
-             const std::vector<batch::BucketSpec>& buckets);
+  Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank, comm::Fabric& fabric);
 
   /// make_room: called when the memory that is needed is known (Rank::bound), before any is taken.
   ValidationRecord run(Rank& rank, const std::function<void()>& make_room);
 
  private:
-  // Each source and bucket has a loss of its own.
+  // Each source and range of lengths has a loss of its own.
   runtime::Labels labels_of(const std::vector<bool>& read) const;
   ValidationRecord record_of(const std::vector<double>& loss) const;
 
@@ -34,8 +33,9 @@ class Validation {
   comm::Fabric& fabric_;
   const std::vector<data::Source>& sources_;
   const std::vector<data::Sequence> sequences_;
-  const compiler::Plans plans_;  // forward only
-  std::vector<int> bucket_;      // of each sequence
+  const compiler::Plans plans_;         // forward only
+  const std::vector<i64> max_lengths_;  // of the job's buckets, longest first, each once
+  std::vector<int> range_;              // of each sequence, an index of these
   batch::StepPlan plan_;
   i64 runs_ = 0;
 };

@@ -240,13 +240,39 @@ TEST(Planner, ASequenceLongerThanEveryBucketIsRefusedWithTheRemedy) {
                         "batch.context."));
 }
 
-TEST(Planner, BucketsThatDoNotFallAreRefused) {
+TEST(Planner, OfBucketsWithTheSameLengthTheFirstIsUsed) {
   auto buckets = three_buckets();
   buckets[2].max_length = 1024;
+  const std::vector<i64> lengths = {4096, 1024, 3, 1025};
+  const StepPlan plan = plan_batch(0, lengths, buckets, {});
+  ASSERT_EQ(plan.phases.size(), 2u);
+  EXPECT_EQ(plan.phases[0].strategy, buckets[0].strategy);
+  EXPECT_EQ(plan.phases[1].strategy, buckets[1].strategy);
+  validate(plan, lengths, buckets);
+}
+
+TEST(Planner, UsedBucketsAreThoseThatAPlanHasPhasesOf) {
+  const auto buckets = three_buckets();
+  const std::vector<i64> lengths = {4096, 3};
+  const std::vector<BucketSpec> outer = {buckets[0], buckets[2]};
+  const StepPlan plan = plan_batch(0, lengths, outer, {});
+  const std::vector<BucketSpec> used = used_buckets(plan, buckets);
+  ASSERT_EQ(used.size(), 2u);
+  EXPECT_EQ(used[0].strategy, buckets[0].strategy);
+  EXPECT_EQ(used[1].strategy, buckets[2].strategy);
+  // A document whose bucket is left out belongs to the next longer one.
+  const std::vector<i64> joined = {4096, 1000, 3};
+  const StepPlan longer = plan_batch(0, joined, outer, {});
+  validate(longer, joined, used_buckets(longer, buckets));
+  EXPECT_THROW(validate(longer, joined, buckets), InternalError);
+}
+
+TEST(Planner, BucketsThatRiseAreRefused) {
+  auto buckets = three_buckets();
+  buckets[2].max_length = 1025;
   EXPECT_THAT(
       message_of([&] { plan_batch(0, {}, buckets, {}); }),
-      HasSubstr(
-          "bucket[2].max_length = 1024 is not below bucket[1].max_length = 1024. List the buckets longest first."));
+      HasSubstr("bucket[2].max_length = 1025 is above bucket[1].max_length = 1024. List the buckets longest first."));
   buckets[2].max_length = 0;
   EXPECT_THAT(message_of([&] { plan_batch(0, {}, buckets, {}); }),
               HasSubstr("bucket[2].max_length = 0: give at least 1 token."));

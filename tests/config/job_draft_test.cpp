@@ -219,16 +219,35 @@ TEST(JobDraft, the_learning_rate_does_not_rise_while_it_decays) {
             "--set optimizer.min_lr=1: optimizer.min_lr = 1 is above lr = 0.0003. Lower it.");
 }
 
-TEST(JobDraft, bucket_bounds_fall_strictly_and_reach_the_context) {
-  EXPECT_EQ(error_with("bucket.1.max_length=4096"),
-            "--set bucket.1.max_length=4096: bucket.1.max_length = 4096 is not below that of bucket.0, 4096. "
+TEST(JobDraft, bucket_bounds_fall_and_reach_the_context) {
+  EXPECT_EQ(error_with("bucket.1.max_length=4097"),
+            "--set bucket.1.max_length=4097: bucket.1.max_length = 4097 is above that of bucket.0, 4096. "
             "List buckets from the longest to the shortest.");
+  EXPECT_EQ(error_with("bucket.1.max_length=4096"),
+            "--set bucket.1.max_length=4096: bucket.1.max_length = 4096 is also that of bucket.0. Give each bucket "
+            "another one, or set run.choose_buckets = true, so that each step uses the quicker of them.");
+  EXPECT_EQ(good({"bucket.1.max_length=4096", "run.choose_buckets=true"}).buckets[1].max_length, 4096);
   EXPECT_EQ(error_with("batch.context=5000"),
             "job.toml:13: bucket.0.max_length = 4096 is below batch.context = 5000: documents of 4097 to 5000 tokens "
             "have no bucket. Raise it to 5000, or lower the context.");
   EXPECT_EQ(good({"batch.context=1000"}).buckets[0].max_length, 4096);
   EXPECT_EQ(error_with("bucket.2.strategy=1,1,1"),
             "job.toml: bucket.2.max_length is missing. Give the longest document of the bucket in tokens.");
+}
+
+TEST(JobDraft, steps_choose_from_few_buckets) {
+  const auto buckets = [](int count) {
+    std::vector<std::string> sets = {"run.choose_buckets=true"};
+    for (int b = 2; b < count; ++b) {
+      sets.push_back(fmt::format("bucket.{}.max_length={}", b, 100 - b));
+      sets.push_back(fmt::format("bucket.{}.strategy=1,1,1", b));
+    }
+    return sets;
+  };
+  EXPECT_EQ(good(buckets(6)).buckets.size(), 6u);
+  EXPECT_THAT(message_of([&] { good(buckets(7)); }),
+              HasSubstr("run.choose_buckets compares all sets of the buckets in each step, and there are 7 buckets. "
+                        "Keep at most 6, or leave it out."));
 }
 
 TEST(JobDraft, no_bucket_and_no_preset_is_reported) {

@@ -56,6 +56,11 @@ TEST(RunLog, has_validations_in_the_steps_that_they_follow) {
       std::string::npos);
 }
 
+TEST(RunLog, has_the_buckets_that_steps_chose) {
+  const RunLog log = read_log("{\"step\":1,\"chosen_buckets\":[0,2]}\n{\"step\":2}\n", "log");
+  EXPECT_EQ(log.chosen_buckets, (std::map<i64, std::vector<int>>{{1, {0, 2}}}));
+}
+
 TEST(RunLog, skips_a_last_line_that_is_cut_off) {
   EXPECT_EQ(read_log("{\"step\":1,\"loss\":1}\n{\"step\":2,\"lo", "log").steps.step, std::vector<i64>{1});
 }
@@ -67,7 +72,8 @@ TEST(RunLog, refuses_numbers_that_no_run_writes) {
         R"({"step":9223372036854775807})", R"({"step":1,"loss":1e999})", R"({"step":1,"seconds":-1})",
         R"({"step":1,"seconds":1e308})", R"({"step":1,"intra_bytes":1e308})", R"({"step":1,"inter_bytes":-1})",
         R"({"step":1,"peak_bytes_per_rank":5})", R"({"step":1,"peak_bytes_per_rank":[1e30]})",
-        R"({"step":1,"predicted_peak_bytes_per_rank":[-1]})", R"({"step":1,"tokens":{}})"})
+        R"({"step":1,"chosen_buckets":[6]})", R"({"step":1,"predicted_peak_bytes_per_rank":[-1]})",
+        R"({"step":1,"tokens":{}})"})
     EXPECT_NE(told(std::string(line) + "\n").find("log.jsonl line 1 is no step of a run ("), std::string::npos) << line;
   EXPECT_NE(told("{\"step\":2}\n{\"step\":2}\n").find("line 2 is no step of a run (step = 2 must lie between 3 and"),
             std::string::npos);

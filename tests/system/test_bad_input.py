@@ -102,9 +102,12 @@ def test_axes_that_cannot_divide_the_heads_are_refused_with_the_reason(job):
 
 
 def test_bucket_bounds_that_do_not_decrease_are_refused(job):
+    message = fails(tiny.command(job([(48, "1,1,1"), (49, "1,1,1")])))
+    assert message.endswith("bucket.1.max_length = 49 is above that of bucket.0, 48. List buckets from the longest to "
+                            "the shortest.")
     message = fails(tiny.command(job([(48, "1,1,1"), (48, "1,1,1")])))
-    assert message.endswith("bucket.1.max_length = 48 is not below that of bucket.0, 48. List buckets from the longest "
-                            "to the shortest.")
+    assert message.endswith("bucket.1.max_length = 48 is also that of bucket.0. Give each bucket another one, or set "
+                            "run.choose_buckets = true, so that each step uses the quicker of them.")
 
 
 def test_documents_without_a_bucket_are_refused(job):

@@ -287,3 +287,14 @@ precision = "bf16"
     refused = plan(job, "--set", "run.memory_budget=8 GiB", cluster="a800-80g")
     assert refused.returncode == 2 and (told := re.search(r"Enough: ([\d.]+ GiB) of memory a rank", refused.stderr)), refused.stderr
     assert zeros("--set", f"run.memory_budget={told[1]}")
+
+
+def test_plans_whose_steps_choose_their_buckets_are_as_quick_at_least_and_simulate_as_announced(job, tmp_path):
+    planned = tmp_path / "planned.toml"
+    fixed = figures("plan", job, "--steps", "4")
+    chosen = figures("plan", job, "--steps", "4", "--set", "run.choose_buckets=true", "--out", planned)
+    assert chosen["step_seconds"] <= fixed["step_seconds"] * (1 + 1e-9)
+    assert len(chosen["chosen"]) <= 6 and "choose_buckets = true" in planned.read_text()
+    simulated = figures("simulate", planned, "--steps", "4")
+    assert simulated["step_seconds"] == pytest.approx(chosen["step_seconds"], rel=1e-9)
+    assert len(simulated["buckets_of_steps"]) == 4

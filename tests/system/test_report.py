@@ -122,6 +122,24 @@ def test_the_measured_timeline_is_a_trace_with_a_process_for_each_rank(run_folde
     assert all(event["dur"] >= 0 and event["ts"] >= 0 for event in work)
 
 
+def test_a_page_has_the_buckets_that_the_step_chose(tmp_path, corpus):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,2,1"), (48, "2,1,1")],
+                         run={"ranks": 2, "precision": "fp32", "steps": 2, "choose_buckets": True, "emulate": "demo:1x2"})
+    out = tmp_path / "run"
+    tiny.train(job, "--out", out)
+    steps = [json.loads(line)["chosen_buckets"] for line in (out / "log.jsonl").read_text().splitlines()]
+    assert all(chosen in ([0], [1]) for chosen in steps)
+    result = tiny.run([tiny.PROGRAM, "report", out])
+    assert result.returncode == 0, result.stderr
+    rows = data_of(out / "report.html")["runs"][0]["buckets"]
+    assert [row["micro_batches"] > 0 for row in rows] == [steps[1] == [0], steps[1] == [1]]
+
+    log = (out / "log.jsonl").read_text()
+    (out / "log.jsonl").write_text(log.replace('"chosen_buckets":[0]', '"chosen_buckets":[2]').replace('"chosen_buckets":[1]', '"chosen_buckets":[2]'))
+    result = tiny.run([tiny.PROGRAM, "report", out])
+    assert result.returncode == 2 and "names bucket 2 in step 1, but the run has 2 buckets" in result.stderr, result.stderr
+
+
 def test_a_page_begins_with_what_limits_the_step_and_what_the_job_gains(simulated, measured, run_folder):
     run = data_of(simulated[0])["runs"][0]
     assert re.match(r"Step 1, predicted to take .*, is limited by .*: \d+ % of the ranks' time", run["headline"][0])

@@ -7,7 +7,7 @@ import pytest
 import tiny_runs as tiny
 
 BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
-KEYS = {"step_seconds", "seconds_of_steps", "compute_seconds", "communication_seconds", "overlap_seconds",
+KEYS = {"step_seconds", "seconds_of_steps", "buckets_of_steps", "compute_seconds", "communication_seconds", "overlap_seconds",
         "idle_seconds", "peak_bytes", "checkpoint_copy_bytes", "activation_bytes",
         "usable_bytes", "fits", "model_flops_utilization"}
 
@@ -123,3 +123,20 @@ def test_split_gradients_never_lose_to_1f1b_of_the_same_memory_nor_to_a_smaller_
         assert steps[0] < usual, (schedule, steps, usual)
         # Steps of equal length may differ slightly where a transfer is at another time.
         assert all(later <= before * (1 + 1e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)
+
+
+def test_steps_choose_the_buckets_with_which_their_documents_take_the_least_time(tmp_path, corpus):
+    def with_buckets(name, buckets, **run):
+        return tiny.write_job(tmp_path / f"{name}.toml", corpus, buckets, run={"ranks": 4, "precision": "fp32", **run})
+
+    both = with_buckets("both", [(48, "1,4,1"), (48, "4,1,1"), (20, "2,2,1")], choose_buckets=True)
+    arguments = ["--cluster", "a800-80g", "--steps", "4"]
+    chosen = figures(both, *arguments)
+    fixed = [figures(with_buckets(f"fixed-{i}", buckets), *arguments)["seconds_of_steps"]
+             for i, buckets in enumerate([[(48, "1,4,1")], [(48, "1,4,1"), (20, "2,2,1")], [(48, "4,1,1")],
+                                          [(48, "4,1,1"), (20, "2,2,1")]])]
+    for step, seconds in enumerate(chosen["seconds_of_steps"]):
+        assert seconds <= min(fixed[0][step], fixed[1][step]), "the same home"
+        assert seconds == pytest.approx(min(of[step] for of in fixed), rel=0.02)
+    assert all(used in ([0], [1], [0, 2], [1, 2]) for used in chosen["buckets_of_steps"])
+    assert f"buckets that steps chose: {chosen['buckets_of_steps'][0]}" in simulate(both, *arguments).stdout

@@ -78,6 +78,44 @@ TEST_F(TrainJob, ResumesUnderOtherStrategiesAndRanksWithTheSameLosses) {
   EXPECT_NE(whole[2].at("loss"), whole[0].at("loss"));
 }
 
+// Where messages take no time documents are quicker on both devices, otherwise on one.
+cluster::Hardware two_devices(double latency) {
+  cluster::Hardware hardware;
+  hardware.name = "two devices";
+  hardware.devices_per_host = 2;
+  hardware.device.rates[DType::f64] = {{1e9}, {1e12}, {}};
+  hardware.intra_host = {{latency}, {1e12}, 1, {}};
+  hardware.inter_host = hardware.intra_host;
+  return hardware;
+}
+
+TEST_F(TrainJob, ChoosesTheBucketsOfEachStepAndLosesNothing) {
+  train({job("fixed"), ""}, {});
+  const auto fixed = log_of(scratch_ / "fixed");
+  const auto chosen = [&](const std::string& out, double latency, const std::string& resume = "") {
+    train({.job = job(out, {"run.choose_buckets=true", "bucket.1.max_length=32", "bucket.1.strategy=1,1,1"}),
+           .resume = resume,
+           .hardware = two_devices(latency)},
+          {});
+    const auto lines = log_of(scratch_ / out);
+    for (size_t s = 0; s < lines.size(); ++s) {
+      EXPECT_NEAR(lines[s].at("loss").get<double>(), fixed[s].at("loss").get<double>(), 1e-9);
+      EXPECT_NEAR(lines[s].at("grad_norm").get<double>(), fixed[s].at("grad_norm").get<double>(), 1e-9);
+      EXPECT_EQ(lines[s].at("tokens"), fixed[s].at("tokens"));
+    }
+    return lines;
+  };
+  const auto on_both = chosen("on_both", 0), on_one = chosen("on_one", 1);
+  for (size_t s = 0; s < fixed.size(); ++s) {
+    EXPECT_FALSE(fixed[s].contains("chosen_buckets"));
+    EXPECT_EQ(on_both[s].at("chosen_buckets"), (std::vector<int>{0}));
+    EXPECT_EQ(on_one[s].at("chosen_buckets"), (std::vector<int>{1}));
+  }
+  const auto again = chosen("on_one", 1, (scratch_ / "on_one/checkpoints/step-00000002").string());
+  ASSERT_EQ(again.size(), on_one.size());
+  for (size_t s = 0; s < on_one.size(); ++s) EXPECT_EQ(again[s].at("loss"), on_one[s].at("loss"));
+}
+
 TEST_F(TrainJob, ResumesInTheSameFolderWithTheSameBits) {
   train({job("a"), ""}, {});
   const auto whole = log_of(scratch_ / "a");

@@ -1,0 +1,56 @@
+#include "train/batch_planner.hpp"
+
+#include <gtest/gtest.h>
+
+#include "../files/scratch.hpp"
+#include "base/errors.hpp"
+#include "comm/thread_fabric.hpp"
+#include "compiler/job_plans.hpp"
+#include "small_run.hpp"
+
+namespace switchyard::train {
+namespace {
+
+class BatchPlannerTest : public testing::Test {
+ protected:
+  BatchPlannerTest() {
+    write_small_corpus(scratch_ / "data");
+    job_ = small_job((scratch_ / "data").string(), "",
+                     {"run.ranks=1", "bucket.0.strategy=1,1,1", "bucket.1.strategy=1,1,1"});
+    sources_ = data::open_sources(job_);
+    sampler_.emplace(data::sampler_of(sources_, job_));
+  }
+  template <class Body>
+  void on_one_rank(Body body) {
+    const auto fabrics = comm::thread_fabrics(1, cluster::uniform(1, 1));
+    const compiler::Plans plans = compiler::plans_of(job_, cluster::uniform(1, 1));
+    BatchPlanner planner(job_, sources_, *sampler_, plans, *fabrics[0], nullptr);
+    body(planner);
+  }
+  files::Scratch scratch_;
+  config::Job job_;
+  std::vector<data::Source> sources_;
+  std::optional<data::Sampler> sampler_;
+};
+
+TEST_F(BatchPlannerTest, APlanThatWasBegunIsTheOneThatWouldBeMadeNow) {
+  on_one_rank([&](BatchPlanner& planner) {
+    const PlannedBatch first = planner.take(0, {});
+    planner.begin(1, first.batch.next);
+    const PlannedBatch begun = planner.take(1, first.batch.next), now = planner.take(1, first.batch.next);
+    EXPECT_EQ(begun.plan, now.plan);
+    EXPECT_EQ(data::Sampler::lengths(begun.batch), data::Sampler::lengths(now.batch));
+    EXPECT_EQ(begun.plan.step, 1);
+    EXPECT_NE(begun.plan, first.plan);
+  });
+}
+
+TEST_F(BatchPlannerTest, AnotherStepThanTheOneThatWasBegunIsAnError) {
+  on_one_rank([&](BatchPlanner& planner) {
+    planner.begin(1, {});
+    EXPECT_THROW(planner.take(2, {}), InternalError);
+  });
+}
+
+}  // namespace
+}  // namespace switchyard::train
