@@ -148,7 +148,8 @@ class Planner {
       for (const Placed& own : of_rank_[rank]) {
         const i64 k = seen.rows > 0 ? first[rank].at(own.piece.doc) : own.row;
         if (seen.rows > 0) seen.own.push_back({own.row, k + own.piece.first, own.piece.count});
-        blocks.push_back({static_cast<int>(own.row), own.piece.count, static_cast<int>(k), end_of(own.piece), true});
+        blocks.push_back(
+            {.q = static_cast<int>(own.row), .qn = own.piece.count, .k = static_cast<int>(k), .kn = end_of(own.piece)});
       }
       seen.blocks.resize(static_cast<size_t>(rounds) + 1);
       seen.blocks[seen.rows > 0 ? static_cast<size_t>(rounds) : 0] = std::move(blocks);
@@ -310,8 +311,11 @@ class Planner {
       if (touches && blocks.back().kn == seen && blocks.back().q + blocks.back().qn == queries.row)
         blocks.back().qn += queries.piece.count;
       else if (seen > 0)
-        blocks.push_back(
-            {static_cast<int>(queries.row), queries.piece.count, static_cast<int>(delivery.at), seen, false});
+        blocks.push_back({.q = static_cast<int>(queries.row),
+                          .qn = queries.piece.count,
+                          .k = static_cast<int>(delivery.at),
+                          .kn = seen,
+                          .causal = false});
       touches = touches || seen > 0;
     }
   }

@@ -83,9 +83,7 @@ void stream(std::byte* to, const std::byte* from, i64 n) { std::memcpy(to, from,
 void finish_streams() {}
 #endif
 
-Block flattened(const Block& block) {
-  return is_contiguous(block) ? Block{block.data, 1, block.bytes(), block.bytes()} : block;
-}
+Block flattened(const Block& block) { return is_contiguous(block) ? contiguous(block.data, block.bytes()) : block; }
 
 // Calls visit(to, from, n) for the longest runs of n bytes that lie in one row of both.
 template <class Visit>
@@ -123,7 +121,9 @@ Range range_of(const Block& b) {
 
 }  // namespace
 
-Block contiguous(void* data, i64 bytes) { return {static_cast<std::byte*>(data), 1, bytes, bytes}; }
+Block contiguous(void* data, i64 bytes) {
+  return {.data = static_cast<std::byte*>(data), .rows = 1, .row_bytes = bytes, .stride = bytes};
+}
 
 bool is_contiguous(const Block& block) { return block.rows <= 1 || block.stride == block.row_bytes; }
 

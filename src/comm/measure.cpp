@@ -45,7 +45,7 @@ CommFigure measure_size(i64 bytes, int ranks, int repetitions) {
   std::vector<std::jthread> threads;
   for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(body, rank);
   threads.clear();
-  return {ranks, bytes, median(reduce), median(copy)};
+  return {.ranks = ranks, .bytes = bytes, .all_reduce_seconds = median(reduce), .copy_seconds = median(copy)};
 }
 
 }  // namespace

@@ -296,8 +296,10 @@ class TcpTransport final : public Transport {
       case Frame::Kind::eager:
       case Frame::Kind::ask: {
         MessageQueue& queue = peer.queues[frame.channel];
-        queue.offers.push_back(
-            {frame.envelope, frame.id, std::exchange(peer.store, {}), frame.kind == Frame::Kind::ask});
+        queue.offers.push_back({.envelope = frame.envelope,
+                                .id = frame.id,
+                                .eager = std::exchange(peer.store, {}),
+                                .asked = frame.kind == Frame::Kind::ask});
         return match(peer, queue);
       }
       case Frame::Kind::grant: {

@@ -288,12 +288,15 @@ class Assembler {
     // Whose gradients add up until they are reduced.
     Block runs_of(int position, Pass pass, int mb) const {
       const ir::StageCode& code = code_at(position);
-      return {position, pass, code.first_of_block(mb), code.every == 1};
+      return {.position = position, .pass = pass, .first = code.first_of_block(mb), .unit_by_unit = code.every == 1};
     }
     // Who reads a copy.
     Block readers_of(int position, Pass pass, int mb) const {
       const ir::StageCode& code = code_at(position);
-      return {position, code.copy_pass(pass), code.first_of_block(mb), code.every == 1 && !code.one_copy};
+      return {.position = position,
+              .pass = code.copy_pass(pass),
+              .first = code.first_of_block(mb),
+              .unit_by_unit = code.every == 1 && !code.one_copy};
     }
 
     // A member's micro-batches in a block.
@@ -513,7 +516,7 @@ class Assembler {
               .stage = stage,
               .micro_batch = mb};
     send.pass = what;
-    const Crossing& crossing = crossing_of(s, {p, replica, stage, to, T});
+    const Crossing& crossing = crossing_of(s, {.phase = p, .replica = replica, .from = stage, .to = to, .T = T});
     send.ranks = crossing.ranks;
     send.messages = crossing.messages;
     send.bytes = crossing.bytes;

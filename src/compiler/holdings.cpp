@@ -197,7 +197,9 @@ bool sends(const ir::Task& task, int rank) { return is_end(task, &layout::Msg::s
 bool receives(const ir::Task& task, int rank) { return is_end(task, &layout::Msg::dst, rank); }
 
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {
-  const auto at = [&](int stage) { return StateKey{task.phase, task.replica, task.micro_batch, stage}; };
+  const auto at = [&](int stage) {
+    return StateKey{.phase = task.phase, .replica = task.replica, .micro_batch = task.micro_batch, .stage = stage};
+  };
   if (task.kind == ir::TaskKind::run) return {at(task.stage)};
   std::vector<StateKey> states;
   if (task.kind != ir::TaskKind::send) return states;
@@ -209,7 +211,12 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
 namespace {
 
 UnitUse use_of_transfer(const ir::Task& task) {
-  return {task.phase, task.unit, task.kind == ir::TaskKind::reduce_scatter, task.stage, task.micro_batch, task.pass};
+  return {.phase = task.phase,
+          .unit = task.unit,
+          .gradient = task.kind == ir::TaskKind::reduce_scatter,
+          .stage = task.stage,
+          .micro_batch = task.micro_batch,
+          .pass = task.pass};
 }
 
 const ir::StageCode& code_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans) {
@@ -221,12 +228,12 @@ const ir::StageCode& code_of(const ir::Task& task, const batch::StepPlan& plan, 
 }  // namespace
 
 UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bool gradient) {
-  return {task.phase,
-          unit,
-          gradient,
-          task.stage,
-          code.first_of_block(task.micro_batch),
-          gradient ? task.pass : code.copy_pass(task.pass)};
+  return {.phase = task.phase,
+          .unit = unit,
+          .gradient = gradient,
+          .stage = task.stage,
+          .micro_batch = code.first_of_block(task.micro_batch),
+          .pass = gradient ? task.pass : code.copy_pass(task.pass)};
 }
 
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {

@@ -356,7 +356,8 @@ class Replay {
   RunPlace place(const Task& t, int stage) const { return compiled(t).place_of(t.replica, stage, holdings_.rank()); }
 
   MicroBatchState& state_of(const Task& t, int stage) {
-    const auto [it, fresh] = states_.try_emplace({t.phase, t.replica, t.micro_batch, stage});
+    const auto [it, fresh] =
+        states_.try_emplace({.phase = t.phase, .replica = t.replica, .micro_batch = t.micro_batch, .stage = stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]
                          .replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
@@ -371,7 +372,10 @@ class Replay {
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
     it->second.extent = {T, batch::squared_lengths(shard)};
     const i64 rows = key_rows(compiled(t), t.replica, stage, place(t, stage), mb, plans_.cluster());
-    it->second.size = {T, batch::longest(shard), rows, rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring};
+    it->second.size = {.tokens = T,
+                       .longest = batch::longest(shard),
+                       .seen_keys = rows,
+                       .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring};
     const i64 weights = allocated(T * size_of(DType::f64));
     it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_);
     meter_.take(MemoryClass::workspace, it->second.feeds);

@@ -160,7 +160,8 @@ std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buff
   const layout::Exchange exchange = layout::exchange(boundary_map(out, from, T), boundary_map(in, to, T));
   std::vector<layout::Msg> messages;
   for (const layout::Part& part : exchange.steps[0].parts)
-    for (const layout::Piece& piece : part.sends) messages.push_back({part.rank, piece.peer, 0, piece.box});
+    for (const layout::Piece& piece : part.sends)
+      messages.push_back({.src = part.rank, .dst = piece.peer, .box = piece.box});
   return messages;
 }
 

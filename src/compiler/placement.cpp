@@ -55,8 +55,10 @@ Placed placed(const layout::Shape& shape, const config::Stage& stage, const ir::
     return cuts.empty() ? layout::expand(mesh, whole, shape)
                         : layout::expand_rows(mesh, whole, shape, layout::factors_of(mesh, cuts));
   };
-  return {layout::expand(mesh, used, shape), rows_of(used, code.rows.stored), layout::expand(mesh, made, shape),
-          rows_of(made, code.rows.grad)};
+  return {.used = layout::expand(mesh, used, shape),
+          .stored = rows_of(used, code.rows.stored),
+          .made = layout::expand(mesh, made, shape),
+          .grad = rows_of(made, code.rows.grad)};
 }
 
 ParamMaps param_maps(const ir::Graph& graph, const config::Strategy& strategy,

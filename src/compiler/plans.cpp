@@ -90,12 +90,17 @@ StageCost& StageCost::operator+=(const StageCost& other) {
 }
 
 StageCost operator*(int times, const StageCost& one) {
-  return {times * one.forward, times * one.backward, times * one.weight, one.compute};
+  return {.forward = times * one.forward,
+          .backward = times * one.backward,
+          .weight = times * one.weight,
+          .compute = one.compute};
 }
 
 StageCost cost_of(const ir::StageCode& stage) {
-  return {slowest(stage, stage.forward), slowest(stage, stage.backward), slowest(stage, stage.weight),
-          compute_type(stage)};
+  return {.forward = slowest(stage, stage.forward),
+          .backward = slowest(stage, stage.backward),
+          .weight = slowest(stage, stage.weight),
+          .compute = compute_type(stage)};
 }
 
 std::span<const int> CompiledStrategy::ranks_of(int replica, int stage) const {

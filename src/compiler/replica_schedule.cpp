@@ -50,8 +50,9 @@ schedule::Schedule by_hand(const config::Strategy& strategy, int mbs) {
 // that of memory.
 NominalDevice nominal_device(DType compute) {
   constexpr double kMemory = 1e10;
-  return compute == DType::bf16 ? NominalDevice{150 * kMemory, kMemory, kMemory / 7, kMemory / 80}
-                                : NominalDevice{5 * kMemory, kMemory, kMemory / 2, kMemory / 10};
+  return compute == DType::bf16
+             ? NominalDevice{.flops = 150 * kMemory, .memory = kMemory, .inside = kMemory / 7, .across = kMemory / 80}
+             : NominalDevice{.flops = 5 * kMemory, .memory = kMemory, .inside = kMemory / 2, .across = kMemory / 10};
 }
 
 schedule::Schedule schedule_of(const CompiledStrategy& s, int group, int mbs,

@@ -24,7 +24,8 @@ std::vector<layout::ShardMap> of_layers(const ir::Graph& graph, const std::vecto
 
 SwitchMaps switch_maps(const ir::Graph& graph, const config::Strategy& from, const config::Strategy& to,
                        const config::Strategy* home) {
-  SwitchMaps maps{unit_maps(graph), used_maps(graph, from), {}, used_maps(graph, to)};
+  SwitchMaps maps{
+      .units = unit_maps(graph), .from = used_maps(graph, from), .compute_copy = {}, .to = used_maps(graph, to)};
   if (home)
     for (const layout::ShardMap& used : used_maps(graph, *home)) maps.compute_copy.push_back(layout::one_owner(used));
   return maps;

@@ -109,10 +109,10 @@ const toml::node* Reader::find(Section& section, const std::string& part) const 
 /// needed: what a required section is for; nullptr if the section is optional.
 Section Reader::subsection(Section& parent, const std::string& part, const char* needed) {
   const toml::node* node = find(parent, part);
-  Section section{parent.key(part),
-                  node == nullptr ? nullptr : node->as_table(),
-                  node == nullptr ? parent.where : where(*node),
-                  {}};
+  Section section{.name = parent.key(part),
+                  .table = node == nullptr ? nullptr : node->as_table(),
+                  .where = node == nullptr ? parent.where : where(*node),
+                  .asked = {}};
   if (node != nullptr && section.table == nullptr) {
     wrong(section.name, *node, fmt::format("is {}; a section [{}] is needed", type_name(*node), section.name));
   } else if (node == nullptr && needed != nullptr && (parent.table != nullptr)) {
@@ -415,7 +415,7 @@ void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
 }
 
 Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
-  Section root{"", &table, origin_, {}};
+  Section root{.name = "", .table = &table, .where = origin_, .asked = {}};
   Hardware hardware;
   hardware.name = text(root, "name");
   read_hosts(root, hardware);

@@ -95,12 +95,12 @@ OperatorTable read_table(const Node& node) {
   for (const Node& item : node["calls"].items()) {
     const std::vector<double> n = numbers(item, 4);
     if (n[0] <= 0 || n[3] <= 0) item.error("has {} rows in {} s; both must be above 0. {}", n[0], n[3], kRemedy);
-    table.calls.push_back({n[0], n[1], n[2], n[3]});
+    table.calls.push_back({.rows = n[0], .columns = n[1], .work = n[2], .seconds = n[3]});
   }
   for (const Node& item : node["attention"].items()) {
     const std::vector<double> n = numbers(item, 4);
     if (n[0] <= 0) item.error("has {} columns; they must be above 0. {}", n[0], kRemedy);
-    table.attention.push_back({n[0], n[1], n[2], n[3]});
+    table.attention.push_back({.columns = n[0], .per_row = n[1], .per_pair = n[2], .per_square = n[3]});
   }
   return table;
 }
@@ -108,7 +108,10 @@ OperatorTable read_table(const Node& node) {
 Machine read_machine(const Node& node) {
   node.expect_keys({"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"},
                    {"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"});
-  Machine machine{node["processor"].text(), node["device"].text(), node["fabric"].text(), node["version"].text()};
+  Machine machine{.processor = node["processor"].text(),
+                  .device = node["device"].text(),
+                  .fabric = node["fabric"].text(),
+                  .version = node["version"].text()};
   machine.cores = node["cores"].small(0);
   machine.ranks = node["ranks"].small(1);
   machine.threads = node["threads"].small(0);

@@ -66,10 +66,12 @@ Uses uses_of(const cluster::Hardware& hardware, const cluster::Cluster& placemen
     if (loads[i].messages == 0) continue;
     const cluster::Link link = kLinks[i / width / 2];
     const int rank = first + static_cast<int>(i % width), device = rank % hardware.devices_per_host;
-    uses.of_ports.push_back(
-        {{link, placement.host[static_cast<size_t>(rank)], device / hardware.link(link).shared_by, i / width % 2 == 1},
-         rank,
-         loads[i]});
+    uses.of_ports.push_back({{.link = link,
+                              .host = placement.host[static_cast<size_t>(rank)],
+                              .number = device / hardware.link(link).shared_by,
+                              .out = i / width % 2 == 1},
+                             rank,
+                             loads[i]});
   }
   std::ranges::sort(uses.of_ports, {}, [](const Use& use) { return std::tie(use.port, use.rank); });
   return uses;

@@ -73,7 +73,7 @@ TensorInfo tensor_from(const std::string& name, const json& value, const std::st
     user_error("{}: tensor \"{}\": data_offsets [{}, {}] do not fit shape {} of {}. {}", origin, name, begin, end,
                *shape, type_name, kDamaged);
   }
-  return {*dtype, *shape, begin, end};
+  return {.dtype = *dtype, .shape = *shape, .begin = begin, .end = end};
 }
 
 std::map<std::string, std::string> metadata_from(const json& value, const std::string& origin) {

@@ -81,7 +81,8 @@ TensorWriter TensorWriter::join(const std::filesystem::path& path, const std::ve
   writer.size_ = static_cast<i64>(header_text(order, metadata).size());
   for (const TensorEntry& entry : order) {
     const i64 end = writer.size_ + entry.bytes();
-    writer.tensors_[entry.name] = {stored_as(entry.dtype), entry.shape, writer.size_, end};
+    writer.tensors_[entry.name] = {
+        .dtype = stored_as(entry.dtype), .shape = entry.shape, .begin = writer.size_, .end = end};
     writer.size_ = end;
   }
   return writer;

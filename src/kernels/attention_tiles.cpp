@@ -30,7 +30,11 @@ i64 keys_seen_by(const AttentionBlock& block, i64 i) { return block.causal ? blo
 
 Tile tile_of(const AttentionBlock& block, i64 i, i64 rows, i64 j, i64 columns) {
   const i64 qn = std::min(rows, block.qn - i), kn = std::min(columns, keys_seen_by(block, i + qn) - j);
-  return {block.q + i, qn, block.k + j, kn, block.causal ? keys_seen_by(block, i + 1) - j : kn};
+  return {.q = block.q + i,
+          .rows = qn,
+          .k = block.k + j,
+          .columns = kn,
+          .seen = block.causal ? keys_seen_by(block, i + 1) - j : kn};
 }
 
 template <class T>

@@ -49,7 +49,7 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int pa
         continue;
       }
       if (place == Place::input || source->rank != shard.rank) {  // else it is in place already
-        part_of(parts, source->rank).sends.push_back({shard.rank, common, false, place});
+        part_of(parts, source->rank).sends.push_back({.peer = shard.rank, .box = common, .place = place});
         part_of(parts, shard.rank).receives.push_back({source->rank, common, add});
       }
       for (const Box& rest : subtract(box, common)) left.push_back(rest);
@@ -216,7 +216,7 @@ class OverHosts {
   }
 
   static void pass(std::map<int, Part>& step, int from, int to, const Box& box, Place place, Piece received) {
-    step.at(from).sends.push_back({to, box, false, place});
+    step.at(from).sends.push_back({.peer = to, .box = box, .place = place});
     received.peer = from;
     step.at(to).receives.push_back(received);
   }

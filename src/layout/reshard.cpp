@@ -58,10 +58,10 @@ Collective reduction(const Layout& from, const Layout& to) {
                       std::back_inserter(summed));
   const Growth cut = growth(from, to);
   if (!cut.possible) return {};
-  if (cut.axes.empty()) return {Pattern::all_reduce, summed, -1, -1};
+  if (cut.axes.empty()) return {.pattern = Pattern::all_reduce, .axes = summed};
   std::vector<int> cutting = cut.axes;
   std::sort(cutting.begin(), cutting.end());
-  if (cutting == summed) return {Pattern::reduce_scatter, cut.axes, -1, cut.dim()};
+  if (cutting == summed) return {.pattern = Pattern::reduce_scatter, .axes = cut.axes, .dim_to = cut.dim()};
   return {};
 }
 
@@ -75,7 +75,7 @@ Collective exchange(const Layout& from, const Layout& to) {
   }
   const Growth lost = growth(common, from), gained = growth(common, to);
   if (lost.dim() < 0 || gained.dim() < 0 || lost.axes != gained.axes) return {};
-  return {Pattern::all_to_all, lost.axes, lost.dim(), gained.dim()};
+  return {.pattern = Pattern::all_to_all, .axes = lost.axes, .dim_from = lost.dim(), .dim_to = gained.dim()};
 }
 
 /// A message for each slice that a rank needs; a local one where the rank holds it already.
@@ -87,7 +87,7 @@ std::vector<Msg> copies(const ShardMap& from, const ShardMap& to, const cluster:
       const bool here = std::find(slice.holders.begin(), slice.holders.end(), taker) != slice.holders.end();
       const int source = here ? taker : nearest_sender(slice.holders, taker, cluster, sent);
       if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
-      messages.push_back({source, taker, 0, slice.box});
+      messages.push_back({.src = source, .dst = taker, .box = slice.box});
     }
   }
   sort_messages(messages);
@@ -107,7 +107,7 @@ Rounds sums(const ShardMap& from, const ShardMap& owners, const cluster::Cluster
       const bool here = std::find(holders.begin(), holders.end(), owner) != holders.end();
       const int source = here ? owner : nearest_sender(holders, owner, cluster, sent);
       if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
-      plan.rounds[here ? 1 : 0].push_back({source, owner, 0, slice.box});
+      plan.rounds[here ? 1 : 0].push_back({.src = source, .dst = owner, .box = slice.box});
     }
   }
   for (auto& round : plan.rounds) sort_messages(round);
@@ -125,10 +125,12 @@ std::string_view name_of(Pattern pattern) {
 Collective collective_between(const Mesh& mesh, const Layout& from_layout, const Layout& to_layout) {
   const Layout from = essential(mesh, from_layout), to = essential(mesh, to_layout);
   check(from.split.size() == to.split.size(), "layouts of {} and of {} dims", from.split.size(), to.split.size());
-  if (from == to) return {Pattern::nothing, {}, -1, -1};
+  if (from == to) return {.pattern = Pattern::nothing, .axes = {}};
   if (from.partial != to.partial) return reduction(from, to);
-  if (const Growth cut = growth(from, to); cut.possible) return {Pattern::slice, cut.axes, -1, cut.dim()};
-  if (const Growth cut = growth(to, from); cut.possible) return {Pattern::all_gather, cut.axes, cut.dim(), -1};
+  if (const Growth cut = growth(from, to); cut.possible)
+    return {.pattern = Pattern::slice, .axes = cut.axes, .dim_to = cut.dim()};
+  if (const Growth cut = growth(to, from); cut.possible)
+    return {.pattern = Pattern::all_gather, .axes = cut.axes, .dim_from = cut.dim()};
   return exchange(from, to);
 }
 
@@ -136,7 +138,7 @@ Collective collective_between(const Mesh& from_mesh, const Layout& from, const M
   if (from_mesh.axes != to_mesh.axes) return {};
   if (from_mesh.ranks == to_mesh.ranks) return collective_between(from_mesh, from, to);
   const bool same = essential(from_mesh, from) == essential(to_mesh, to);
-  return {same ? Pattern::point_to_point : Pattern::general, {}, -1, -1};
+  return {.pattern = same ? Pattern::point_to_point : Pattern::general, .axes = {}};
 }
 
 Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to) {

@@ -54,7 +54,7 @@ std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const Narrow
   };
   std::vector<Slice> result;
   for (Region& region : overlay(boxes, only_wanted)) {
-    Slice slice{region.box, {}, {}, {}};
+    Slice slice{.box = region.box, .holders = {}, .partials = {}, .takers = {}};
     for (const int member : region.members) {
       if (member < split) {
         const Shard& shard = from.shards[static_cast<size_t>(member)];

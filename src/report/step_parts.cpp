@@ -148,13 +148,13 @@ std::vector<LongTask> longest_tasks(const Timeline& timeline, bool measured, siz
     for (const auto& [name, task] : tasks) {
       LongTask& known = longest[name];
       if (task.working.end() - task.begin <= known.end - known.begin) continue;
-      known = {timeline.names[static_cast<size_t>(name)],
-               task.kind,
-               measured,
-               track.shown,
-               task.begin,
-               task.working.end(),
-               task.working.seconds()};
+      known = {.name = timeline.names[static_cast<size_t>(name)],
+               .kind = task.kind,
+               .measured = measured,
+               .rank = track.shown,
+               .begin = task.begin,
+               .end = task.working.end(),
+               .working = task.working.seconds()};
     }
   }
   std::vector<LongTask> tasks;

@@ -40,7 +40,8 @@ void add_waiting(std::vector<Span>& spans) {
   double free = 0;
   for (const Span& span : spans) {
     if (!computes(span.kind)) continue;
-    if (span.begin > free) waits.push_back({free, span.begin, Kind::waiting, span.name});
+    if (span.begin > free)
+      waits.push_back({.begin = free, .end = span.begin, .kind = Kind::waiting, .name = span.name});
     free = std::max(free, span.end);
   }
   spans.insert(spans.end(), waits.begin(), waits.end());
@@ -183,7 +184,8 @@ Timeline timeline_of_events(const config::Node& events, i64 step) {
     const std::string name = event["name"].text(), category = event.has("cat") ? event["cat"].text() : "";
     const double begin = seconds(event["ts"]), end = begin + seconds(event["dur"]);
     Track& track = tracks[rank];
-    track.spans.push_back({begin, end, kind_of(name, category == "communication"), names.of(name)});
+    track.spans.push_back(
+        {.begin = begin, .end = end, .kind = kind_of(name, category == "communication"), .name = names.of(name)});
     last = std::max(last, end);
   }
   for (auto& [rank, track] : tracks) {
@@ -211,7 +213,8 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
       const int index = names.of(name);
       for (const simulator::Span& span : time.spans)
         if (span.end > span.begin)
-          track.spans.push_back({span.begin, span.end, kind_of(name, span.communication), index});
+          track.spans.push_back(
+              {.begin = span.begin, .end = span.end, .kind = kind_of(name, span.communication), .name = index});
     }
     add_waiting(track.spans);
     timeline.tracks.push_back(std::move(track));
@@ -263,7 +266,7 @@ void fold_as(Timeline& measured, const Timeline& predicted) {
   std::vector<Track> tracks;
   for (const Track& group : predicted.tracks)
     if (const auto found = of_rank.find(group.shown); found != of_rank.end())
-      tracks.push_back({group.ranks, group.shown, true, found->second->spans});
+      tracks.push_back({.ranks = group.ranks, .shown = group.shown, .measured = true, .spans = found->second->spans});
   measured.tracks = std::move(tracks);
   measured.folded = "The times are those of one rank of the row.";
 }

@@ -30,11 +30,11 @@ class SpanCutter {
     if (!spans_.empty() && spans_.back().communication == communication && spans_.back().end == begin)
       spans_.back().end = end;
     else if (end > begin)
-      spans_.push_back({id_, communication, begin, end});
+      spans_.push_back({.task = id_, .communication = communication, .begin = begin, .end = end});
   }
   /// A transfer beside the work.
   void beside(Clock::time_point begin, Clock::time_point end) {
-    beside_.push_back({id_, true, seconds(begin), seconds(end)});
+    beside_.push_back({.task = id_, .communication = true, .begin = seconds(begin), .end = seconds(end)});
   }
   /// What passed since the last cut was not.
   void skip() { at_ = Clock::now(); }
@@ -121,8 +121,11 @@ struct Executor::Step {
     const ir::StageCode& code = plans.strategies()[static_cast<size_t>(strategy)]
                                     .groups[static_cast<size_t>(task.group)]
                                     .stages[static_cast<size_t>(task.stage)];
-    return {key(task.phase), code.gathers(), code.reduces(), compiler::use_of_run(task, code, -1, false),
-            compiler::use_of_run(task, code, -1, true)};
+    return {.phase = key(task.phase),
+            .gathers = code.gathers(),
+            .reduces = code.reduces(),
+            .copy = compiler::use_of_run(task, code, -1, false),
+            .gradients = compiler::use_of_run(task, code, -1, true)};
   }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
   StageRunner& runner_of(const Task& task, int stage) {
@@ -304,7 +307,8 @@ struct Executor::Step {
   // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
   MicroBatchState& state_of(const Task& task, int at, const StageRunner& stage) {
     const std::lock_guard lock(mutex);
-    MicroBatchState& state = states[{task.phase, task.replica, task.micro_batch, at}];
+    MicroBatchState& state =
+        states[{.phase = task.phase, .replica = task.replica, .micro_batch = task.micro_batch, .stage = at}];
     if (!state.slots.empty()) return state;
     const batch::MicroBatch& mb = micro_batch_of(task);
     FeedSettings settings{.state = plans.graph().precision().state,
@@ -344,8 +348,11 @@ struct Executor::Step {
       hooks.timed = [&](int instr, Seconds time) {
         if (input.probe.computed) keep_computed({.task = id, .instr = instr, .seconds = time.count});
         if (input.probe.timed)
-          input.probe.timed(
-              {stage.stage, segment.code[static_cast<size_t>(instr)], stage.position, micro_batch_of(task), time});
+          input.probe.timed({.stage = stage.stage,
+                             .instr = segment.code[static_cast<size_t>(instr)],
+                             .position = stage.position,
+                             .micro_batch = micro_batch_of(task),
+                             .time = time});
       };
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
@@ -417,8 +424,13 @@ struct Executor::Step {
     const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.logits)];
     const layout::Box box = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
                                        ir::token_unit(stage.stage.replica, state.feeds.T));
-    e.logits_.push_back({task.phase, task.replica, task.micro_batch, stage.ring, box.lo[0], box.lo[1],
-                         state.slots[static_cast<size_t>(stage.stage.logits)]});
+    e.logits_.push_back({.phase = task.phase,
+                         .replica = task.replica,
+                         .micro_batch = task.micro_batch,
+                         .ring_rank = stage.ring,
+                         .first_token = box.lo[0],
+                         .first_column = box.lo[1],
+                         .values = state.slots[static_cast<size_t>(stage.stage.logits)]});
   }
 
   // Boundary values between two stages of a replica. A rank belongs to one of them, or hands the tensor to its next

@@ -94,7 +94,8 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
   batch::KeyExchange keys = batch::key_exchange(micro_batch, settings.passing, settings.ring_hosts);
   for (const std::vector<batch::QueryBlock>& step : keys.seen[static_cast<size_t>(settings.ring_rank)].blocks) {
     std::vector<kernels::AttentionBlock>& blocks = feeds.blocks.emplace_back();
-    for (const auto& [q, qn, k, kn, causal] : step) blocks.push_back({q, qn, k, kn, causal});
+    for (const batch::QueryBlock& block : step)
+      blocks.push_back({.q = block.q, .qn = block.qn, .k = block.k, .kn = block.kn, .causal = block.causal});
   }
   if (keys.seen.size() > 1) feeds.ring_keys = std::move(keys);
   feeds.positions = positions.to(settings.device);

@@ -106,7 +106,15 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
     const double started = hooks.timed ? hooks.clock() : 0;
-    KernelCall call{instr, stage_, position_, {}, {}, state.feeds, rope, replica, state_dtype_};
+    KernelCall call{.instr = instr,
+                    .stage = stage_,
+                    .position = position_,
+                    .in = {},
+                    .out = {},
+                    .feeds = state.feeds,
+                    .rope = rope,
+                    .replica = replica,
+                    .state = state_dtype_};
     for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, key));
     for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, key));
     if (!instr.op) {

@@ -124,8 +124,10 @@ void SegmentTimer::add(const ir::Instr& instr) {
         i64 own = 0;
         for (const layout::Piece& piece : part.receives) {
           if (piece.peer == part.rank) own += piece.box.elements();
-          exchange.messages.push_back({ranks_[static_cast<size_t>(piece.peer)], ranks_[static_cast<size_t>(part.rank)],
-                                       piece.box.elements() * size_of(type.dtype), piece.add});
+          exchange.messages.push_back({.from = ranks_[static_cast<size_t>(piece.peer)],
+                                       .to = ranks_[static_cast<size_t>(part.rank)],
+                                       .bytes = piece.box.elements() * size_of(type.dtype),
+                                       .summed = piece.add});
         }
         exchange.copied = std::max(exchange.copied, own);
       }
@@ -142,7 +144,11 @@ void SegmentTimer::add(const ir::Instr& instr) {
   add_keys(instr, &ir::KeyBytes::gradients);
   if (const auto sums = ir::statistic_sums(stage_, instr)) {
     ir::StatisticGroups of = ir::statistic_groups(stage_, instr, *sums);
-    add_kind(Sums{size_of(of.dtype), sums->chunk, sums->per_token, std::move(of.groups), of.units});
+    add_kind(Sums{.element = size_of(of.dtype),
+                  .chunk = sums->chunk,
+                  .per_token = sums->per_token,
+                  .groups = std::move(of.groups),
+                  .units = of.units});
   }
 }
 
@@ -426,7 +432,10 @@ cost::Exchange SegmentTimer::passed_on(const std::vector<i64>& bytes, bool summe
     for (const batch::KeyMessage& message : rounds[round]) {
       const int from = keys.ranks[static_cast<size_t>(message.from)][position],
                 to = keys.ranks[static_cast<size_t>(message.to)][position];
-      messages.push_back({summed ? to : from, summed ? from : to, message.count * bytes[position], summed});
+      messages.push_back({.from = summed ? to : from,
+                          .to = summed ? from : to,
+                          .bytes = message.count * bytes[position],
+                          .summed = summed});
     }
   }
   return cost::exchange_over(hardware_, placement_, messages);

@@ -132,7 +132,7 @@ void SharedResources::settle(int number) {
   double end = now_ + it.left / it.rate;
   if (it.alone)
     for (size_t i = it.ends.size() + 1; i < it.stretches.size(); ++i) end += it.stretches[i].seconds;
-  events_.push({end, it.order, number, it.version});
+  events_.push({.at = end, .order = it.order, .activity = number, .version = it.version});
 }
 
 void SharedResources::remember_loads(std::span<const Claim> claims) {

@@ -179,7 +179,7 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
 
 const TimedSegment& TaskWork::times_of(const Task& t) {
   if (micro_batch(t).T.size() > 1) return on_ring(t).timed;
-  const KnownSegments::Key key{&stage_of(t), t.pass, t.piece, places_of(t.ranks)};
+  const KnownSegments::Key key{.stage = &stage_of(t), .pass = t.pass, .piece = t.piece, .places = places_of(t.ranks)};
   const i64 tokens = micro_batch(t).T[0];
   return known_.times(key, tokens, [&] {
     const SegmentTimer& timer = known_.timer(key, [&] { return timer_of(t, t.ranks); });
@@ -280,7 +280,8 @@ TaskWork::Work TaskWork::exchanged(const Task& t, bool summed) const {
   const i64 element = size_of(ir::type_of(t.kind, plans_.graph().precision()));
   std::vector<cost::Message> messages;
   messages.reserve(t.messages.size());
-  for (const layout::Msg& m : t.messages) messages.push_back({m.src, m.dst, m.box.elements() * element, summed});
+  for (const layout::Msg& m : t.messages)
+    messages.push_back({.from = m.src, .to = m.dst, .bytes = m.box.elements() * element, .summed = summed});
   const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), messages);
   return {exchange.time.count, use_of(exchange, t.ranks)};
 }
@@ -363,7 +364,12 @@ double TaskWork::copied(const Task& t) const {
 
 TaskWork::Accumulators TaskWork::accumulators_of(const Task& t) const {
   if (!makes_own_gradients(t)) return {t.phase, t.replica, t.stage};
-  return {t.phase, t.replica, t.stage, stage_of(t).first_of_block(t.micro_batch), t.piece, t.pass};
+  return {.phase = t.phase,
+          .replica = t.replica,
+          .stage = t.stage,
+          .first = stage_of(t).first_of_block(t.micro_batch),
+          .piece = t.piece,
+          .pass = t.pass};
 }
 
 // Accumulators of a stage are filled with zeros, or, where runs make gradients of their own, those that a piece begins.

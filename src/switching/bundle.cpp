@@ -32,7 +32,7 @@ void send_range(const Bundle& bundle, i64 begin, i64 end, int src, int dst, std:
     layout::Box box = piece->box;
     box.lo[0] = piece->box.lo[0] + row(begin);
     box.hi[0] = piece->box.lo[0] + row(end);
-    if (!box.empty()) messages.push_back({src, dst, piece->tensor, box});
+    if (!box.empty()) messages.push_back({.src = src, .dst = dst, .tensor = piece->tensor, .box = box});
   }
 }
 

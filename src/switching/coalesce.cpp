@@ -36,12 +36,12 @@ std::vector<Msg> coalesce(std::vector<Msg> messages, const std::vector<ShardMap>
     const Msg& msg = messages[place];
     const layout::RankShards& source = sources[static_cast<size_t>(msg.tensor)];
     const layout::RankShards& target = targets[static_cast<size_t>(msg.tensor)];
-    placed.push_back({msg.src,
-                      msg.dst,
-                      msg.tensor,
-                      {source.find(msg.src, msg.box), target.find(msg.src, msg.box), source.find(msg.dst, msg.box),
-                       target.find(msg.dst, msg.box)},
-                      static_cast<int>(place)});
+    placed.push_back({.src = msg.src,
+                      .dst = msg.dst,
+                      .tensor = msg.tensor,
+                      .shards = {source.find(msg.src, msg.box), target.find(msg.src, msg.box),
+                                 source.find(msg.dst, msg.box), target.find(msg.dst, msg.box)},
+                      .place = static_cast<int>(place)});
   }
   std::ranges::sort(placed);
   std::vector<Msg> joined;
@@ -50,12 +50,12 @@ std::vector<Msg> coalesce(std::vector<Msg> messages, const std::vector<ShardMap>
     const auto end = std::find_if(first, placed.end(), [&](const Placed& other) { return !first->joins(other); });
     const auto box_of = [&](const Placed& one) -> const Box& { return messages[static_cast<size_t>(one.place)].box; };
     if (end - first == 1) {
-      joined.push_back({first->src, first->dst, first->tensor, box_of(*first)});
+      joined.push_back({.src = first->src, .dst = first->dst, .tensor = first->tensor, .box = box_of(*first)});
     } else {
       std::vector<Box> boxes;
       for (auto at = first; at != end; ++at) boxes.push_back(box_of(*at));
       for (const Box& box : layout::merge(std::move(boxes)))
-        joined.push_back({first->src, first->dst, first->tensor, box});
+        joined.push_back({.src = first->src, .dst = first->dst, .tensor = first->tensor, .box = box});
     }
     first = end;
   }

@@ -32,7 +32,7 @@ layout::Rounds DirectPlanner::switch_unit(std::span<const TensorSlice> slices) {
   for (const auto& [tensor, slice] : slices) {
     for (const int taker : slice.takers) {
       const int source = contains(slice.holders, taker) ? taker : choose(slice.holders, taker, slice.box.elements());
-      plan.rounds[0].push_back({source, taker, tensor, slice.box});
+      plan.rounds[0].push_back({.src = source, .dst = taker, .tensor = tensor, .box = slice.box});
     }
   }
   return plan;
@@ -48,7 +48,7 @@ layout::Rounds DirectPlanner::reduce_unit(std::span<const TensorSlice> slices) {
     for (const auto& [partial, holders] : copies) {
       const bool here = contains(holders, owner);
       const int source = here ? owner : choose(holders, owner, slice.box.elements());
-      plan.rounds[here ? 1 : 0].push_back({source, owner, tensor, slice.box});
+      plan.rounds[here ? 1 : 0].push_back({.src = source, .dst = owner, .tensor = tensor, .box = slice.box});
     }
   }
   return plan;

@@ -216,7 +216,11 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
     });
     if (same == known.rend()) {
       const UnitsOwnMaps own(units[u], maps, numbers);
-      Known fresh{&units[u], numbers, within, slices_of(units[u], own.maps(), within), {}};
+      Known fresh{.unit = &units[u],
+                  .numbers = numbers,
+                  .cluster = within,
+                  .slices = slices_of(units[u], own.maps(), within),
+                  .moves = {}};
       if (!direct) fresh.moves = patterns_of(relayed(fresh.slices, own.maps(), within, sum));
       known.push_back(std::move(fresh));
       same = known.rbegin();

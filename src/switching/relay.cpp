@@ -46,7 +46,7 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
     std::vector<const Bundle*> what;
     for (const Delivery& delivery : deliveries) {
       for (const int receiver : delivery.receivers) {
-        demands.push_back({delivery.bundle->elements, delivery.senders, receiver, false});
+        demands.push_back({.elements = delivery.bundle->elements, .candidates = delivery.senders, .partner = receiver});
         what.push_back(delivery.bundle);
       }
     }
@@ -65,14 +65,15 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
   std::vector<Demand> sending;
   for (const Delivery& delivery : crossings) {
     const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else many small parts
-    sending.push_back({delivery.bundle->elements, delivery.senders, -1, evenly});
+    sending.push_back({.elements = delivery.bundle->elements, .candidates = delivery.senders, .evenly = evenly});
   }
   const auto sent = share(sending);
   std::map<int, Arrivals> arrivals;
   for (size_t c = 0; c < crossings.size(); ++c) {
     Arrivals& at_host = arrivals[host_of(cluster, crossings[c].receivers[0])];
     for (const Part& part : sent[c]) {
-      at_host.demands.push_back({part.end - part.begin, crossings[c].receivers, part.rank, false});
+      at_host.demands.push_back(
+          {.elements = part.end - part.begin, .candidates = crossings[c].receivers, .partner = part.rank});
       at_host.deliveries.push_back(&crossings[c]);
       at_host.parts.push_back(part);
     }
@@ -167,7 +168,7 @@ class ReduceRounds {
   void add_on_host(const std::vector<HostSum>& sums) {
     std::vector<Demand> demands;
     for (const HostSum& sum : sums) {
-      Demand demand{sum.bundle->elements, {}, -1, false};
+      Demand demand{.elements = sum.bundle->elements, .candidates = {}};
       for (const auto& [partial, ranks] : sum.from.holders)
         demand.candidates.insert(demand.candidates.end(), ranks.begin(), ranks.end());
       std::sort(demand.candidates.begin(), demand.candidates.end());

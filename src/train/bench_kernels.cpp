@@ -82,10 +82,10 @@ class Bench {
   }
 
   void computes(const std::string& name, double flops, const Work& work) {
-    result_.kernels.push_back({name, seconds_of(work), flops, 0});
+    result_.kernels.push_back({.name = name, .seconds = seconds_of(work), .flops = flops});
   }
   void moves(const std::string& name, double elements, const Work& work) {
-    result_.kernels.push_back({name, seconds_of(work), 0, elements * kFloat});
+    result_.kernels.push_back({.name = name, .seconds = seconds_of(work), .bytes = elements * kFloat});
   }
 
   void linear(const std::string& name, i64 tokens, i64 in, i64 out) {

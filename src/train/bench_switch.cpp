@@ -70,7 +70,10 @@ class BenchOnRank {
       switches.push_back(seconds_of([&] { execute(changing); }) - stay);
       copies.push_back(seconds_of([&] { std::memcpy(target.data_ptr(), source.const_data_ptr(), target.nbytes()); }));
     }
-    return {moved, total - moved, comm::median(switches), comm::median(copies)};
+    return {.moved_bytes = moved,
+            .copied_bytes = total - moved,
+            .switch_seconds = comm::median(switches),
+            .copy_seconds = comm::median(copies)};
   }
 
  private:

@@ -170,7 +170,11 @@ std::vector<files::DataPlace> places_of(const config::Job& job, data::Cursor cur
   check(cursor.size() == sources.size(), "a cursor of {} places, but {} sources", cursor.size(), sources.size());
   std::vector<files::DataPlace> places;
   for (size_t s = 0; s < sources.size(); ++s)
-    places.push_back({sources[s].name, cursor[s].epoch, cursor[s].position, cursor[s].offset, cursor[s].drawn});
+    places.push_back({.source = sources[s].name,
+                      .epoch = cursor[s].epoch,
+                      .position = cursor[s].position,
+                      .offset = cursor[s].offset,
+                      .drawn = cursor[s].drawn});
   return places;
 }
 
@@ -189,7 +193,7 @@ data::Cursor cursor_of(const config::Job& job, const files::CheckpointMeta& meta
         checkpoint, words(saved), words(given));
   data::Cursor cursor;
   for (const files::DataPlace& place : meta.places)
-    cursor.push_back({place.epoch, place.position, place.offset, place.drawn});
+    cursor.push_back({.epoch = place.epoch, .position = place.position, .offset = place.offset, .drawn = place.drawn});
   return cursor;
 }
 
@@ -285,7 +289,11 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
         }
       if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
-  return {meta.step, meta.updates, meta.tokens, cursor_of(job, meta, place.folder.string()), meta.decay_end};
+  return {.step = meta.step,
+          .updates = meta.updates,
+          .tokens = meta.tokens,
+          .cursor = cursor_of(job, meta, place.folder.string()),
+          .decay_end = meta.decay_end};
 }
 
 }  // namespace switchyard::train

@@ -227,7 +227,8 @@ class Movers {
   }
   void add_to(std::map<std::string, cluster::OperatorTable>& tables, const cluster::EfficiencyCurve& kept) const {
     for (const Mover& mover : movers_)
-      tables[mover.name].calls.push_back({mover.elements, 1, mover.bytes, mover.least / kept.at(mover.least)});
+      tables[mover.name].calls.push_back(
+          {.rows = mover.elements, .columns = 1, .work = mover.bytes, .seconds = mover.least / kept.at(mover.least)});
   }
 
  private:
@@ -238,7 +239,8 @@ class Movers {
     double least = std::numeric_limits<double>::infinity();
   };
   void add(const char* name, i64 elements, int times, std::function<void()> work) {
-    movers_.push_back({name, static_cast<double>(elements), times * size_, std::move(work)});
+    movers_.push_back(
+        {.name = name, .elements = static_cast<double>(elements), .bytes = times * size_, .work = std::move(work)});
   }
 
   MeasurementBarrier& barrier_;

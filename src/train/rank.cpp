@@ -125,7 +125,12 @@ runtime::StepResult Rank::run(const batch::StepPlan& plan, const runtime::Docume
                               const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe,
                               const runtime::Labels& labels) {
   tables_ = predicted_.tables;
-  return executor_.run(program_, {&plan, &documents, update, probe, &labels, assembled_});
+  return executor_.run(program_, {.plan = &plan,
+                                  .documents = &documents,
+                                  .update = update,
+                                  .probe = probe,
+                                  .labels = &labels,
+                                  .plans = assembled_});
 }
 
 std::vector<runtime::Logits> Rank::evaluate(const batch::StepPlan& plan, const runtime::Documents& documents) {

@@ -119,14 +119,17 @@ std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& step
   std::map<std::string, cluster::OperatorTable> tables;
   for (const auto& [key, seconds] : alike) {
     const auto& [name, rows, columns, work] = key;
-    tables[name].calls.push_back({rows, columns, work, comm::median(seconds)});
+    tables[name].calls.push_back({.rows = rows, .columns = columns, .work = work, .seconds = comm::median(seconds)});
   }
   for (const auto& [key, points] : by_documents) {
     const auto [least, most] = std::ranges::minmax(points, {}, [](const auto& point) { return point[2] / point[1]; });
     if (most[2] / most[1] < kLengthsApart * least[2] / least[1]) continue;
     const auto& [name, columns, by_attention_pairs] = key;
     const auto [row, other] = slopes(points);
-    tables[name].attention.push_back({columns, row, by_attention_pairs ? other : 0, by_attention_pairs ? 0 : other});
+    tables[name].attention.push_back({.columns = columns,
+                                      .per_row = row,
+                                      .per_pair = by_attention_pairs ? other : 0,
+                                      .per_square = by_attention_pairs ? 0 : other});
   }
   return tables;
 }
