@@ -51,7 +51,17 @@ def row(program, launcher, path, profile, strategy, steps):
     return error, f"| {strategy} | {median(measured):.2f} | {each} | {100 * error:+.1f}% |\n"
 
 
-def add_hosts(parser, cores):
+def profiled(program, launcher, folder):
+    """The profile of the hosts, and its links in words."""
+    profile = folder / "profile.json"
+    call(*launcher, program, "profile", "--threads", 1, "--out", profile)
+    links = json.loads(profile.read_text())["links"]
+    rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s"
+                      for name, link in links.items())
+    return profile, f"Links as profiled: {rates}.\n\n"
+
+
+def add_hosts(parser, cores, slots=2):
     """Options of the hosts, of the program and of what it trains on."""
     parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
     parser.add_argument("--cluster", required=True, help="tool that makes hosts")
@@ -59,13 +69,14 @@ def add_hosts(parser, cores):
     parser.add_argument("--inter", default="400mbit")
     parser.add_argument("--intra", default="2gbit")
     parser.add_argument("--cores", default=cores)
+    parser.add_argument("--slots", type=int, default=slots, help="ranks of a host")
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
 
 
 @contextlib.contextmanager
 def hosts_of(arguments):
-    """Two hosts of two ranks while it lasts: the command that launches a program there."""
-    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", 2, "--slots", 2, "--inter", arguments.inter, "--intra",
+    """Two hosts while it lasts: the command that launches a program there."""
+    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", 2, "--slots", arguments.slots, "--inter", arguments.inter, "--intra",
          arguments.intra, "--cores", arguments.cores)
     try:
         # Ranks connect to the data address of rank 0, so that their data uses the limited links.
@@ -82,12 +93,8 @@ def main():
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES)
     arguments = parser.parse_args()
     with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as folder:
-        profile = Path(folder) / "profile.json"
-        call(*launcher, arguments.program, "profile", "--threads", 1, "--out", profile)
-        links = json.loads(profile.read_text())["links"]
-        rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s"
-                          for name, link in links.items())
-        text = f"Links as profiled: {rates}.\n\n{HEAD}"
+        profile, links = profiled(arguments.program, launcher, Path(folder))
+        text = links + HEAD
         print(text, end="", flush=True)
         errors = []
         for strategy in arguments.strategy:

@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
-"""Measures what `run.overlap` gains on two test hosts with slow links, as Markdown.
+"""Measures what `run.overlap` gains on two test hosts with slow links, beside what is simulated, as Markdown.
 
     bench/overlap_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
-                              [--intra 2gbit] [--cores 0.3] [--rounds 3] [--steps 4] [--out FOLDER]
+                              [--intra 2gbit] [--cores 0.45] [--slots 1] [--rounds 3] [--steps 4] [--strategy S ...]
+                              [--out FOLDER]
 
-TOOL, DATA and the job are those of bench/demo_on_hosts.py. Each strategy trains with and without overlap in turns, so
-many rounds; a run's time is that of its median step, without the first, which touches fresh memory. hidden: the log's
-hidden_share, of the communication within runs (-: there is none). Writes overlap_on_hosts.md to --out.
+TOOL, DATA and the job are those of bench/demo_on_hosts.py, with fewer tokens a step; a host has --slots ranks. The hosts are profiled over TCP.
+Each strategy trains with and without overlap in turns, so many rounds; a run's time is that of its median step, without
+the first, which touches fresh memory, and a row has the median of the rounds. hidden: the log's hidden_share, of the
+communication within runs (-: there is none). error: of the simulated median step of the same steps. Writes
+overlap_on_hosts.md to --out.
 """
 
 import argparse
@@ -16,50 +19,68 @@ import os
 import tempfile
 from pathlib import Path
 
-from demo_on_hosts import add_hosts, hosts_of, write_job
-from machine_jobs import ROOT, call, median, seconds_of
+from demo_on_hosts import add_hosts, hosts_of, profiled, write_job
+from machine_jobs import call, median, seconds_of
 
-STRATEGIES = ["1,4,1", "2,2,1", "1,2,2"]
-HEAD = ("| strategy | with overlap, s per step | without | with / without, each round | hidden |\n"
-        "|---|---|---|---|---|\n")
+TOKENS = 4096  # a step
+STRATEGIES = ["tp=2", "depth=2", "ulysses=2", "dp=2,zero=3"]
+HEAD = ("| strategy | with overlap, s per step | simulated, error | without | simulated, error | with / without, each "
+        "round | simulated | hidden |\n"
+        "|---|---|---|---|---|---|---|---|\n")
 
 
-def measure(program, launcher, path, out, overlap, steps):
+def settings(overlap, ranks):
+    return ["--set", f"run.overlap={json.dumps(overlap)}", "--set", f"run.ranks={ranks}", "--set", f"batch.tokens={TOKENS}"]
+
+
+def measure(program, launcher, path, overlap, ranks, steps):
     """Seconds of the median step, and the mean share of communication that is hidden, if there is any."""
-    call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--force",
-         "--set=run.save_last=false", "--set", f"run.overlap={json.dumps(overlap)}")
+    out = path.parent / "run"
+    call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--force", "--set=run.save_last=false",
+         *settings(overlap, ranks))
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     shares = [line["hidden_share"] for line in log if "hidden_share" in line]
     return median(seconds_of(log)[1:]), sum(shares) / len(shares) if shares else None
 
 
-def row(program, launcher, path, strategy, rounds, steps):
-    found = [[measure(program, launcher, path, path.parent / f"{overlap}-{n}", overlap, steps)
-              for overlap in (True, False)] for n in range(rounds)]
+def simulate(program, path, profile, overlap, ranks, steps):
+    """Seconds of the median step."""
+    said = call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json", *settings(overlap, ranks))
+    return median(json.loads(said.splitlines()[-1])["seconds_of_steps"][1:])
+
+
+def row(program, launcher, path, profile, strategy, ranks, rounds, steps):
+    found = [[measure(program, launcher, path, overlap, ranks, steps) for overlap in (True, False)]
+             for _ in range(rounds)]
     ratios = ", ".join(f"{on[0] / off[0]:.3f}" for on, off in found)
     seconds = [median([pair[i][0] for pair in found]) for i in range(2)]
+    simulated = [simulate(program, path, profile, overlap, ranks, steps) for overlap in (True, False)]
+    columns = " | ".join(f"{of:.2f} | {said:.2f}, {100 * (said / of - 1):+.1f}%"
+                         for of, said in zip(seconds, simulated))
     shares = [on[1] for on, _ in found if on[1] is not None]
     hidden = f"{100 * median(shares):.0f}%" if shares else "-"
-    return f"| {strategy} | {seconds[0]:.2f} | {seconds[1]:.2f} | {ratios} | {hidden} |\n"
+    return f"| {strategy} | {columns} | {ratios} | {simulated[0] / simulated[1]:.3f} | {hidden} |\n"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add_hosts(parser, cores="0.3")
+    add_hosts(parser, cores="0.45", slots=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES)
     arguments = parser.parse_args()
-    text = HEAD
-    print(text, end="", flush=True)
     with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as folder:
+        profile, links = profiled(arguments.program, launcher, Path(folder))
+        text = links + HEAD
+        print(text, end="", flush=True)
         for strategy in arguments.strategy:
             path = write_job(Path(folder) / strategy, strategy, arguments.data)
-            line = row(arguments.program, launcher, path, strategy, arguments.rounds, arguments.steps)
+            line = row(arguments.program, launcher, path, profile, strategy, 2 * arguments.slots, arguments.rounds,
+                       arguments.steps)
             print(line, end="", flush=True)
             text += line
     words = (f"bench/overlap_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
-             f"--cores {arguments.cores} --rounds {arguments.rounds} --steps {arguments.steps}")
+             f"--cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} --steps {arguments.steps}")
     when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
     (arguments.out / "overlap_on_hosts.md").write_text(
         f"# Collectives beside products on two test hosts\n\n{when}\n\n{text}")
