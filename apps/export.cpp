@@ -17,6 +17,7 @@ namespace fs = std::filesystem;
 struct Options {
   std::string from, out, dtype = "fp32";
   std::optional<i64> step;
+  i64 vocab_multiple = 1;
 };
 
 /// The checkpoint that is meant, verified.
@@ -36,7 +37,9 @@ fs::path checkpoint_of(const Options& options) {
 
 int run(const Options& options) {
   const fs::path checkpoint = checkpoint_of(options);
-  if (!files::export_model(checkpoint, options.out, options.dtype == "bf16" ? DType::bf16 : DType::f32))
+  if (!files::export_model(
+          checkpoint, options.out,
+          {.dtype = options.dtype == "bf16" ? DType::bf16 : DType::f32, .vocab_multiple = options.vocab_multiple}))
     fmt::print(stderr, "{} has no tokenizer, as neither its data nor the model it started from had one\n",
                checkpoint.string());
   fmt::print("{}\n", options.out);
@@ -57,6 +60,11 @@ void add_export(CLI::App& app, Action& action) {
       ->type_name("bf16|fp32");
   command->add_option("--step", options->step, "Takes the run's checkpoint of this step instead of the newest")
       ->type_name("N");
+  command
+      ->add_option("--pad-vocab", options->vocab_multiple,
+                   "Adds rows of zeros to the vocabulary, up to a multiple of this (default: no rows are added)")
+      ->check(CLI::Range(i64{1}, i64{1} << 20))
+      ->type_name("MULTIPLE");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }
 

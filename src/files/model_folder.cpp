@@ -139,13 +139,29 @@ void copy_tensor(const TensorFolder& from, const std::string& name, DType dtype,
   }
 }
 
-void write_weights(const fs::path& model, const fs::path& out, DType dtype) {
+/// Whether a tensor of the families that are exported has a row for each entry of the vocabulary.
+bool has_vocabulary(const std::string& name) {
+  return name.ends_with("embed_tokens.weight") || name.ends_with("wte.weight") || name == "lm_head.weight";
+}
+
+i64 padded(i64 rows, i64 multiple) { return (rows + multiple - 1) / multiple * multiple; }
+
+void write_weights(const fs::path& model, const fs::path& out, const ExportSettings& settings) {
   const TensorFolder from = TensorFolder::open(model);
   std::vector<TensorEntry> entries;
-  for (const std::string& name : from.names()) entries.push_back({name, dtype, from.info(name).shape});
+  for (const std::string& name : from.names()) {
+    TensorEntry& entry = entries.emplace_back(name, settings.dtype, from.info(name).shape);
+    if (has_vocabulary(name)) entry.shape[0] = padded(entry.shape[0], settings.vocab_multiple);
+  }
   TensorFolderWriter to = TensorFolderWriter::create(out, entries);
-  for (const TensorEntry& entry : entries) copy_tensor(from, entry.name, dtype, to);
+  for (const TensorEntry& entry : entries) copy_tensor(from, entry.name, settings.dtype, to);  // further rows are zero
   to.finish();
+}
+
+std::string with_padded_vocabulary(const std::string& text, i64 multiple) {
+  json result = json::parse(text);
+  result["vocab_size"] = padded(result.at("vocab_size").get<i64>(), multiple);
+  return result.dump(2) + "\n";
 }
 
 }  // namespace
@@ -169,7 +185,7 @@ ModelFiles model_files(const config::ModelConfig& model, DType dtype, const fs::
   return files;
 }
 
-bool export_model(const fs::path& checkpoint, const fs::path& out, DType dtype) {
+bool export_model(const fs::path& checkpoint, const fs::path& out, const ExportSettings& settings) {
   if (fs::exists(out) && !(fs::is_directory(out) && fs::is_empty(out)))
     user_error("{} exists and is not an empty folder. Choose another one for the model.", out.string());
   const fs::path model = checkpoint / "model", partial = fs::absolute(out / "").parent_path().concat(".partial");
@@ -177,12 +193,12 @@ bool export_model(const fs::path& checkpoint, const fs::path& out, DType dtype) 
   fs::remove_all(partial, failed);
   make_folder(partial);
   try {
-    write_weights(model, partial, dtype);
+    write_weights(model, partial, settings);
     for (const auto& item : fs::directory_iterator(model)) {
       const fs::path name = item.path().filename();
       if (name.string().find(".safetensors") != std::string::npos) continue;
       std::string text = read_text(item.path());
-      if (name == kConfig) text = with_dtype(text, dtype);
+      if (name == kConfig) text = with_padded_vocabulary(with_dtype(text, settings.dtype), settings.vocab_multiple);
       write_text(partial / name, text);
     }
     fs::rename(partial, out, failed);

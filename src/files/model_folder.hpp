@@ -21,9 +21,17 @@ using ModelFiles = std::map<std::string, std::string>;
 ModelFiles model_files(const config::ModelConfig& model, DType dtype, const std::filesystem::path& started_from,
                        const std::filesystem::path& data);
 
-/// Writes the model of a committed checkpoint to the new or empty folder `out`, weights as `dtype` (f32 or bf16); the
-/// folder appears when it is whole. Returns whether the model has a tokenizer.
+/// dtype: f32 or bf16. vocab_multiple: the embedding and the head get rows of zeros up to a multiple of so many, and so
+/// does config.json's vocab_size.
+struct ExportSettings {
+  DType dtype = DType::f32;
+  i64 vocab_multiple = 1;
+};
+
+/// Writes the model of a committed checkpoint to the new or empty folder `out`; the folder appears when it is whole.
+/// Returns whether the model has a tokenizer.
 /// errors  UserError: `out` is not empty; weights that are not F32; ClusterError for the disk
-bool export_model(const std::filesystem::path& checkpoint, const std::filesystem::path& out, DType dtype);
+bool export_model(const std::filesystem::path& checkpoint, const std::filesystem::path& out,
+                  const ExportSettings& settings);
 
 }  // namespace switchyard::files

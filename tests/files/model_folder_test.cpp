@@ -109,9 +109,9 @@ class Export : public ModelFolder {
 };
 
 TEST_F(Export, WritesTheWeightsInTheTypeThatIsAskedForAndAllOtherFiles) {
-  EXPECT_FALSE(export_model(checkpoint_, scratch_ / "full", DType::f32)) << "there is no tokenizer";
+  EXPECT_FALSE(export_model(checkpoint_, scratch_ / "full", {})) << "there is no tokenizer";
   put(checkpoint_ / "model/tokenizer_config.json", "{}");
-  EXPECT_TRUE(export_model(checkpoint_, scratch_ / "half/", DType::bf16));
+  EXPECT_TRUE(export_model(checkpoint_, scratch_ / "half/", {.dtype = DType::bf16}));
   EXPECT_EQ(values_of<float>(TensorFolder::open(scratch_ / "full").data("x")), values_);
   EXPECT_EQ(get(scratch_ / "full/config.json"), to_hf_config(model_, DType::f32));
   const TensorFolder half = TensorFolder::open(scratch_ / "half");
@@ -123,16 +123,34 @@ TEST_F(Export, WritesTheWeightsInTheTypeThatIsAskedForAndAllOtherFiles) {
   EXPECT_EQ(get(scratch_ / "half/tokenizer_config.json"), "{}");
 }
 
+TEST_F(Export, PadsTheVocabularyWhereItIsAskedTo) {
+  std::filesystem::remove(checkpoint_ / "model/model.safetensors");
+  TensorFolderWriter writer = TensorFolderWriter::create(
+      checkpoint_ / "model",
+      {{"model.embed_tokens.weight", DType::f32, {2, 2}}, {"model.norm.weight", DType::f32, {4}}});
+  writer.write("model.embed_tokens.weight", 0, bytes_of(values_));
+  writer.write("model.norm.weight", 0, bytes_of(values_));
+  writer.finish();
+  export_model(checkpoint_, scratch_ / "padded", {.vocab_multiple = 3});
+  const TensorFolder padded = TensorFolder::open(scratch_ / "padded");
+  EXPECT_EQ(padded.info("model.embed_tokens.weight").shape, (std::vector<i64>{3, 2}));
+  std::vector<float> rows = values_;
+  rows.resize(6);
+  EXPECT_EQ(values_of<float>(padded.data("model.embed_tokens.weight")), rows);
+  EXPECT_EQ(values_of<float>(padded.data("model.norm.weight")), values_) << "no vocabulary";
+  EXPECT_EQ(json::parse(get(scratch_ / "padded/config.json")).at("vocab_size"), (model_.vocab_size + 2) / 3 * 3);
+}
+
 TEST_F(Export, TakesOnlyANewOrEmptyFolderAndLeavesNothingWhereItFails) {
   const auto taken = folder("taken", {{"notes.txt", "mine"}});
-  EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, taken, DType::f32); }),
+  EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, taken, {}); }),
             taken.string() + " exists and is not an empty folder. Choose another one for the model.");
   const auto empty = folder("empty", {});
-  export_model(checkpoint_, empty, DType::f32);
+  export_model(checkpoint_, empty, {});
   EXPECT_TRUE(std::filesystem::exists(empty / "model.safetensors"));
   TensorWriter writer = TensorWriter::create(checkpoint_ / "model/model.safetensors", {{"x", DType::f64, {1}}});
   writer.finish();
-  EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, scratch_ / "new", DType::f32); }),
+  EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, scratch_ / "new", {}); }),
             (checkpoint_ / "model").string() + ": tensor \"x\" is F64; the weights of a checkpoint are F32.");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "new"));
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "new.partial"));

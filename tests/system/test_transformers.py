@@ -120,6 +120,10 @@ def test_a_trained_model_with_a_trained_tokenizer_generates_from_its_export_and_
     assert tokenizer.eos_token == "<|endoftext|>" and tokenizer.eos_token in tokenizer.all_special_tokens
     assert text.startswith("tell me")
     assert answer(out / "checkpoints/step-00000002/model")[2] == text
+    padded = AutoModelForCausalLM.from_pretrained(export(tmp_path / "padded", out, "--pad-vocab", "64"))
+    assert padded.config.vocab_size == padded.get_input_embeddings().weight.shape[0] == 320
+    head, rows = padded.get_output_embeddings().weight, model.config.vocab_size
+    assert 256 < rows < 320 and head[:rows].equal(model.get_output_embeddings().weight) and not head[rows:].any()
     first = export(tmp_path / "half", out, "--step", "1", "--dtype", "bf16")
     rounded = AutoModelForCausalLM.from_pretrained(first, dtype="auto").state_dict()
     exact = AutoModelForCausalLM.from_pretrained(out / "checkpoints/step-00000001/model").state_dict()
@@ -157,5 +161,6 @@ def test_an_export_says_what_it_can_not_take(tmp_path, data):
     assert f"{out} has no checkpoint of step 2, but of 1. Give --step one of these." in refused(out, "--step", "2")
     assert f"{tmp_path}/none is no run folder" in refused(tmp_path / "none", "--step", "2")
     assert "holds no complete checkpoint" in refused(tmp_path)
+    assert "--pad-vocab: Value 0 not in range" in refused(out, "--pad-vocab", "0")
     done = tiny.run([tiny.PROGRAM, "export", out, "--out", tmp_path / "export"])
     assert done.returncode == 0 and "has no tokenizer" in done.stderr
