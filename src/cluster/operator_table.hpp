@@ -12,10 +12,10 @@ struct MeasuredCall {
   bool operator==(const MeasuredCall&) const = default;
 };
 
-/// Measured attention over `columns` features: seconds per row, per attention pair (a query and a key that it sees),
-/// and per element of stored scores.
+/// Measured attention over `columns` features in heads of `head_dim` each: seconds per row, per attention pair (a query
+/// and a key that it sees), and per element of stored scores.
 struct MeasuredAttention {
-  double columns = 0, per_row = 0, per_pair = 0, per_square = 0;
+  double columns = 0, head_dim = 0, per_row = 0, per_pair = 0, per_square = 0;
   bool operator==(const MeasuredAttention&) const = default;
 };
 
@@ -29,8 +29,10 @@ struct OperatorTable {
   /// distance in the logarithms of rows, columns and work.
   /// source  D. Shepard, A two-dimensional interpolation function for irregularly-spaced data, ACM 1968
   double seconds(double rows, double columns, double work) const;
-  /// Attention over `columns` features: times in proportion to the columns, interpolated in the same way.
-  MeasuredAttention attention_of(double columns) const;
+  /// Attention over `columns` features: times of the fewest heads that were measured for a number of columns, in
+  /// proportion to the columns and interpolated in the same way; and for each further or missing head what more heads
+  /// over equal columns took, whatever the columns, since each has its own scores.
+  MeasuredAttention attention_of(double columns, double head_dim) const;
   bool operator==(const OperatorTable&) const = default;
 };
 

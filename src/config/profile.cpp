@@ -43,7 +43,8 @@ Json json_of(const cluster::LinkClass& link) {
 Json json_of(const OperatorTable& table) {
   Json calls = Json::array(), attention = Json::array();
   for (const auto& call : table.calls) calls.push_back({call.rows, call.columns, call.work, call.seconds});
-  for (const auto& one : table.attention) attention.push_back({one.columns, one.per_row, one.per_pair, one.per_square});
+  for (const auto& one : table.attention)
+    attention.push_back({one.columns, one.head_dim, one.per_row, one.per_pair, one.per_square});
   return {{"calls", calls}, {"attention", attention}};
 }
 
@@ -98,9 +99,11 @@ OperatorTable read_table(const Node& node) {
     table.calls.push_back({.rows = n[0], .columns = n[1], .work = n[2], .seconds = n[3]});
   }
   for (const Node& item : node["attention"].items()) {
-    const std::vector<double> n = numbers(item, 4);
-    if (n[0] <= 0) item.error("has {} columns; they must be above 0. {}", n[0], kRemedy);
-    table.attention.push_back({.columns = n[0], .per_row = n[1], .per_pair = n[2], .per_square = n[3]});
+    const std::vector<double> n = numbers(item, 5);
+    if (n[0] <= 0 || n[1] <= 0)
+      item.error("has {} columns in heads of {}; both must be above 0. {}", n[0], n[1], kRemedy);
+    table.attention.push_back(
+        {.columns = n[0], .head_dim = n[1], .per_row = n[2], .per_pair = n[3], .per_square = n[4]});
   }
   return table;
 }

@@ -100,7 +100,7 @@ void faster(cluster::Device& device) {
     for (auto& [name, table] : tables) {
       for (cluster::MeasuredCall& call : table.calls) call.seconds /= 2;
       for (cluster::MeasuredAttention& one : table.attention)
-        one = {one.columns, one.per_row / 2, one.per_pair / 2, one.per_square / 2};
+        for (double* time : {&one.per_row, &one.per_pair, &one.per_square}) *time /= 2;
     }
 }
 

@@ -402,7 +402,7 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
 Piece SegmentTimer::measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const {
   const double rows = static_cast<double>(T) * local.share;
   if (local.by_documents()) {
-    const cluster::MeasuredAttention attention = table.attention_of(local.columns);
+    const cluster::MeasuredAttention attention = table.attention_of(local.columns, local.cost.narrowest);
     return {.fixed = attention.per_row * rows, .per_pair = attention.per_pair, .per_square = attention.per_square};
   }
   return {.fixed = table.seconds(rows, local.columns, local.work_per_row())};

@@ -46,11 +46,11 @@ struct Subject {
 i64 layers_of(i64 hidden) { return std::clamp<i64>(1024 / hidden, 1, 4); }
 
 // share: the share of the heads that a tensor-parallel rank has; ffn is the size on that rank.
-config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab, i64 share = 1) {
+config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab, i64 share = 1, i64 head_dim = 64) {
   config::ModelConfig m;
   m.hidden_size = hidden;
   m.layers = layers_of(hidden);
-  m.head_dim = 64;
+  m.head_dim = head_dim;
   m.heads = hidden / m.head_dim / share;
   m.kv_heads = std::max<i64>(1, m.heads / 2);
   m.ffn_size = ffn;
@@ -91,6 +91,7 @@ std::vector<Subject> subjects() {
           {llama(1024, 2816, 2048), rows({64, 256, 512})},
           {llama(256, 384, 512, 2), rows({256, 1024})},
           {llama(512, 704, 2048, 2), rows({256, 1024})},
+          {llama(256, 384, 512, 1, 16), rows({256, 2048}, 2048)},  // more heads
           {gpt2(256, 1024, config::AttentionKind::fused), rows({256, 2048}, 2048)},
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
 }
@@ -162,6 +163,7 @@ class ProfiledModel {
               .work = local.work_per_row(),
               .seconds = timed.time.count};
     if (!local.by_documents()) return call;
+    call.head_dim = local.cost.narrowest;
     if (local.cost.flops_per_pair > 0)
       call.attention_pairs = batch::attention_pairs(timed.micro_batch);
     else

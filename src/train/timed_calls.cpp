@@ -107,11 +107,11 @@ cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length)
 
 std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& steps) {
   std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
-  std::map<std::tuple<std::string, double, bool>, std::vector<std::array<double, 3>>>
-      by_documents;  // name, columns, whether the time depends on attention pairs
+  std::map<std::tuple<std::string, double, double, bool>, std::vector<std::array<double, 3>>>
+      by_documents;  // name, columns, head_dim, whether the time depends on attention pairs
   for (const Call& call : std::views::join(steps)) {
     if (call.by_documents())
-      by_documents[{call.name, call.columns, call.attention_pairs > 0}].push_back(
+      by_documents[{call.name, call.columns, call.head_dim, call.attention_pairs > 0}].push_back(
           {call.seconds, call.rows, call.attention_pairs > 0 ? call.attention_pairs : call.squared_lengths});
     else
       alike[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
@@ -124,9 +124,10 @@ std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& step
   for (const auto& [key, points] : by_documents) {
     const auto [least, most] = std::ranges::minmax(points, {}, [](const auto& point) { return point[2] / point[1]; });
     if (most[2] / most[1] < kLengthsApart * least[2] / least[1]) continue;
-    const auto& [name, columns, by_attention_pairs] = key;
+    const auto& [name, columns, head_dim, by_attention_pairs] = key;
     const auto [row, other] = slopes(points);
     tables[name].attention.push_back({.columns = columns,
+                                      .head_dim = head_dim,
                                       .per_row = row,
                                       .per_pair = by_attention_pairs ? other : 0,
                                       .per_square = by_attention_pairs ? 0 : other});

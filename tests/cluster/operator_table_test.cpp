@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/errors.hpp"
+
 namespace switchyard::cluster {
 namespace {
 
@@ -48,13 +50,34 @@ TEST(OperatorTable, equal_calls_share_their_times_in_the_middle) {
 
 TEST(OperatorTable, attention_grows_with_its_columns) {
   OperatorTable table;
-  table.attention = {{64, 64e-9, 64e-10, 0}, {256, 256e-9, 2 * 256e-10, 0}};
-  const MeasuredAttention own = table.attention_of(256), between = table.attention_of(128),
-                          beyond = table.attention_of(1024);
+  table.attention = {{64, 64, 64e-9, 64e-10, 0}, {256, 64, 256e-9, 2 * 256e-10, 0}};
+  const MeasuredAttention own = table.attention_of(256, 64), between = table.attention_of(128, 64),
+                          beyond = table.attention_of(1024, 64);
   EXPECT_NEAR(own.per_pair, 2 * 256e-10, 1e-15);
   EXPECT_NEAR(between.per_row, 128e-9, 1e-15);
   EXPECT_NEAR(between.per_pair, 1.5 * 128e-10, 1e-15) << "as far from one as from the other";
   EXPECT_GT(beyond.per_pair, 1.5 * 1024e-10);
+}
+
+// A pair takes 1e-10 s a feature and 5e-9 s a head, a row 1e-9 s a feature.
+TEST(OperatorTable, attention_of_more_heads_takes_longer) {
+  const auto attention = [](double columns, double head_dim) {
+    return MeasuredAttention{.columns = columns,
+                             .head_dim = head_dim,
+                             .per_row = columns * 1e-9,
+                             .per_pair = columns * 1e-10 + columns / head_dim * 5e-9};
+  };
+  OperatorTable table;
+  table.attention = {attention(64, 64), attention(256, 64), attention(256, 16)};
+  for (const double head_dim : {64, 32, 24, 16, 128})
+    for (const double columns : {64, 192, 1024}) {
+      const MeasuredAttention found = table.attention_of(columns, head_dim), real = attention(columns, head_dim);
+      EXPECT_NEAR(found.per_pair, real.per_pair, 1e-14) << columns << " " << head_dim;
+      EXPECT_NEAR(found.per_row, real.per_row, 1e-14) << columns << " " << head_dim;
+    }
+  table.attention.pop_back();
+  EXPECT_EQ(table.attention_of(64, 16).per_pair, attention(64, 64).per_pair) << "what heads take is not known";
+  EXPECT_THROW(table.attention_of(64, 0), InternalError);
 }
 
 }  // namespace

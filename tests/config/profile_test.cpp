@@ -23,7 +23,7 @@ Profile measured() {
   h.device.lockstep_curve = {{{1e-4, 0.75}, {0.5, 0.9375}}};
   h.device.rates[DType::f32] = {.matmul = {6e10}, .memory = {1e10}};
   h.device.operators[DType::f32]["linear"] = {{{64, 128, 1e4, 1e-3}}, {}};
-  h.device.operators[DType::f32]["attention"] = {{}, {{128, 1e-6, 1e-8, 0}}};
+  h.device.operators[DType::f32]["attention"] = {{}, {{128, 64, 1e-6, 1e-8, 0}}};
   h.intra_host = {{2e-5}, {1e10}, 1, {{{4096, 0.25}, {1 << 20, 1}}}, 0.7, 1.9, {5e9}};
   return profile;
 }

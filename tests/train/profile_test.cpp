@@ -35,7 +35,9 @@ TEST(Profile, has_what_a_simulation_asks_for) {
   for (const char* name : {"attention", "attention_dx"}) {
     const cluster::OperatorTable* table = h.device.measured(DType::f32, name);
     ASSERT_NE(table, nullptr) << name;
-    EXPECT_GT(table->attention_of(128).per_pair, 0) << name;
+    const double wide = table->attention_of(128, 64).per_pair, narrow = table->attention_of(128, 16).per_pair;
+    EXPECT_GT(wide, 0) << name;
+    EXPECT_GT(narrow, wide) << name << ": more heads have more scores";
   }
   EXPECT_EQ(config::profile_from_json(config::to_json(found), "p").hardware, h);
 }

@@ -16,6 +16,7 @@ Call attention(double rows, double length, double per_row, double per_pair, bool
   return {.name = "attention",
           .rows = rows,
           .columns = 64,
+          .head_dim = 16,
           .attention_pairs = attention_pairs ? other : 0,
           .squared_lengths = attention_pairs ? 0 : other,
           .seconds = per_row * rows + per_pair * other};
@@ -39,6 +40,7 @@ TEST(TablesOf, separate_rows_from_attention_pairs_where_lengths_are_far_apart) {
     ASSERT_EQ(tables.at("attention").attention.size(), 1u);
     const cluster::MeasuredAttention found = tables.at("attention").attention[0];
     EXPECT_EQ(found.columns, 64);
+    EXPECT_EQ(found.head_dim, 16);
     EXPECT_NEAR(found.per_row, 2e-6, 1e-12);
     EXPECT_NEAR(found.per_pair, attention_pairs ? 3e-9 : 0, 1e-15);
     EXPECT_NEAR(found.per_square, attention_pairs ? 0 : 3e-9, 1e-15);
