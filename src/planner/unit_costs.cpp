@@ -164,8 +164,11 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, const StageMesh& mesh, co
     }
     keys.per_key = seconds_of_key(bytes_of_key);
     known->key_bytes += bytes_of_key;
+    // Most tables are never looked at.
     return TimeTable(
-        [this, timers = timers(stage, segment), keys, rings = has_ring(mesh)](i64 T) {
+        [this, &stage, &segment, timers = std::vector<simulator::SegmentTimer>(), keys, rings = has_ring(mesh)](
+            i64 T) mutable {
+          if (timers.empty()) timers = this->timers(stage, segment);
           Spent spent = slowest(timers, T, rings);
           return spent += keys;
         },
