@@ -39,18 +39,33 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
          static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
+// A stage begins when a micro-batch has passed a layer of each stage before it, or more, and unless gradients are split
+// ends before a gradient goes back there: the last stage waits for all others, a stage in the mean for half of them.
 double CostModel::layers_bound(const Placement& p, config::Recompute recompute, bool split, i64 capacity,
                                Range range) const {
   const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
-  const Spent &least = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split),
-              &through = units_.least(StageKind::middle, p.code_mesh(), recompute, capacity, split, true);
+  const StageMesh mesh = p.code_mesh();
+  const Spent &least = units_.least(StageKind::middle, mesh, recompute, capacity, split),
+              &through = units_.least(StageKind::middle, mesh, recompute, capacity, split, true);
+  const Transfers::OfRun& run = transfers_.of_run(p);
+  const double share = std::min(1.0, run.device_share);
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
     if (sums.documents == 0) continue;
     const i64 micro_batch = filled_micro_batch(sums, p.pipelines() * p.ring(), capacity);
-    sum += std::max(most * work(least, units_.least(StageKind::middle, p.code_mesh(), recompute, micro_batch, split),
-                                micro_batch, capacity, sums, p),
-                    layers * alone(through, sums.longest, p));
+    const double of_layer = work(least, units_.least(StageKind::middle, mesh, recompute, micro_batch, split),
+                                 micro_batch, capacity, sums, p);
+    const PackedSequence shortest{p.ring() > 1 ? 1 : sums.shortest};
+    const auto pass = [&](Pass pass) {
+      return units_.time(StageKind::middle, mesh, recompute, pass, shortest.T).total(0);
+    };
+    const double way = p.pp == 1 || !units_.times_rise() ? 0 : pass(Pass::F) + (split ? 0 : pass(Pass::BW));
+    // Beside each run goes what it gathers and reduces, of as many micro-batches as the documents fill at least.
+    const double mbs = std::ceil(static_cast<double>(sums.tokens) / static_cast<double>(p.pipelines() * capacity)),
+                 beside = mbs * (2 * run.gather.layer + run.reduce.layer);
+    const double with_transfers = std::max(of_layer + share * beside, beside + share * of_layer);
+    sum += std::max({most * with_transfers, 0.5 * (p.pp - 1) * way + of_layer * layers / p.pp,
+                     layers * alone(through, sums.longest, p)});
   }
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
@@ -205,15 +220,43 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
   return bound;
 }
 
-double CostModel::replica_bound(const Shape& shape, i64 capacity, Replica& replica) const {
-  const std::span<const PackedSequence> micro_batches = replica.micro_batches;
-  const Times plain{replica.forward, replica.most_forward, replica.first_forward, gradients(shape, capacity, replica)};
-  if (!shape.placement.runs_transfer()) return pipeline_bound(shape, plain, micro_batches);
-  double bound = 0;
-  for (const bool transfers_first : {false, true})
-    bound = std::max(bound, pipeline_bound(shape, with_transfers(plain, shape, micro_batches.size(), transfers_first),
-                                           micro_batches));
+// The same without sends, and from the first of the bounds alone, so that neither order nor schedule counts.
+double CostModel::stages_bound(const Shape& shape, const Times& times) const {
+  const Pipeline& pipeline = this->pipeline(shape.placement);
+  double bound = 0, around = 0;  // around: before a run's first stage begins and after it has ended
+  for (const StageRun& run : pipeline.runs) {
+    const double way = run.begin.weigh(times.first_forward) +
+                       (shape.splits_gradients() ? 0 : run.begin.weigh(times.gradients.last));
+    bound = std::max(bound, around + (run.count - 1) * way + run.all.weigh(times.forward) +
+                                run.all.weigh(times.gradients.all));
+    around += run.count * way;
+  }
   return bound;
+}
+
+std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Replica& replica) const {
+  const Times plain{replica.forward, replica.most_forward, replica.first_forward, gradients(shape, capacity, replica)};
+  if (!shape.placement.runs_transfer()) return {plain};
+  const size_t micro_batches = replica.micro_batches.size();
+  return {with_transfers(plain, shape, micro_batches, false), with_transfers(plain, shape, micro_batches, true)};
+}
+
+std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const> shapes, i64 capacity,
+                                                    Range range) const {
+  const Shape& any = *shapes.front();
+  std::vector<double> bounds(shapes.size(), 0), slowest;
+  const double share =
+      1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
+  for (Step& step : steps(any.placement, capacity, range, Rings::even)) {
+    slowest.assign(shapes.size(), 0);
+    for (Replica& replica : step.timed)
+      if (replica.heavy)
+        for (const Times& times : times_of(any, capacity, replica))
+          for (size_t i = 0; i < shapes.size(); ++i)
+            slowest[i] = std::max(slowest[i], stages_bound(*shapes[i], times));
+    for (size_t i = 0; i < shapes.size(); ++i) bounds[i] += share * slowest[i];
+  }
+  return bounds;
 }
 
 double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range range) const {
@@ -221,7 +264,9 @@ double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range ra
   for (Step& step : steps(shape.placement, capacity, range, Rings::even)) {
     double slowest = 0;
     for (Replica& replica : step.timed)
-      if (replica.heavy) slowest = std::max(slowest, replica_bound(shape, capacity, replica));
+      if (replica.heavy)
+        for (const Times& times : times_of(shape, capacity, replica))
+          slowest = std::max(slowest, pipeline_bound(shape, times, replica.micro_batches));
     if (speedup_ > 1 && !shape.placement.runs_transfer())
       slowest = std::max(slowest / speedup_, shared_bound(shape, step.timed));
     sum += slowest;

@@ -65,6 +65,9 @@ class CostModel {
   double layers_bound(const Placement& placement, config::Recompute recompute, bool split, i64 capacity,
                       Range range) const;
   double bound(const Shape& shape, i64 capacity, Range range) const;
+  /// Tighter ones than layers_bound(), from the micro-batches into which a step packs the documents, of shapes with the
+  /// same dp, pp, mesh, recomputation and splitting of gradients, whatever their order and schedule.
+  std::vector<double> packed_layers_bounds(std::span<const Shape* const> shapes, i64 capacity, Range range) const;
   /// A tighter bound, from the micro-batches into which a step packs the documents.
   double micro_batches_bound(const Shape& shape, i64 capacity, Range range) const;
   /// Seconds of the slowest pipeline, mean over the steps: documents are packed as a step packs them, and every
@@ -179,7 +182,9 @@ class CostModel {
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(const Placement& placement, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
-  double replica_bound(const Shape& shape, i64 capacity, Replica& replica) const;
+  double stages_bound(const Shape& shape, const Times& times) const;
+  /// All that a pipeline's micro-batches may take at least: without transfers one, otherwise two.
+  std::vector<Times> times_of(const Shape& shape, i64 capacity, Replica& replica) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
   Spent spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
                  std::initializer_list<Pass> passes) const;

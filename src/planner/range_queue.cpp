@@ -56,7 +56,11 @@ bool RangeQueue::pop(Entry& entry) {
   counts_.steps += kStepsOfAnEntry;
   if (entry.known == Known::degrees)
     expand(entry);
+  else if (entry.known == Known::plain_layers)
+    recompute_layers(entry);
   else if (entry.known == Known::layers)
+    pack_layers(entry);
+  else if (entry.known == Known::packed_layers)
     separate(entry);
   else if (entry.known == Known::sums)
     pack(entry);
@@ -108,7 +112,7 @@ void RangeQueue::expand(const Entry& entry) {
       const Shape& shape = shapes_[static_cast<size_t>(end)];
       codes[static_cast<size_t>(shape.recompute)][shape.splits_gradients() ? 1 : 0] = true;
     }
-    if (model_.least_weights(leanest(placement)) > room_for(placement)) {
+    if (model_.least_weights(leanest(placement)) > room_) {
       counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
       continue;
     }
@@ -117,30 +121,63 @@ void RangeQueue::expand(const Entry& entry) {
         const auto recompute = static_cast<config::Recompute>(code / 2);
         const bool split = code % 2 == 1;
         if (!codes[code / 2][code % 2]) continue;
-        const double value = model_.layers_bound(placement, recompute, split, capacity, range_);
-        push({std::max(entry.value, value), Known::layers, recompute, split, first, end, capacity});
+        const double plain = model_.layers_bound(placement, config::Recompute::none, split, capacity, range_);
+        push({std::max(entry.value, plain),
+              recompute == config::Recompute::none ? Known::layers : Known::plain_layers, recompute, split, first, end,
+              capacity});
       }
   }
 }
 
-// Times without packed micro-batches depend on the layers of positions alone, which shapes of several orders and
-// schedules have in common.
-void RangeQueue::separate(const Entry& entry) {
-  using Layers = std::tuple<int, schedule::Placement, int>;
+// Code that recomputes takes no less than code that doesn't, and is compiled only where that is not too long.
+void RangeQueue::recompute_layers(const Entry& entry) {
+  Entry recomputed = entry;
+  recomputed.known = Known::layers;
+  recomputed.value =
+      std::max(entry.value, model_.layers_bound(shapes_[static_cast<size_t>(entry.first)].placement, entry.recompute,
+                                                entry.split, entry.capacity, range_));
+  push(recomputed);
+}
+
+std::vector<std::pair<RangeQueue::Layers, double>> RangeQueue::bounds_by_layers(const Entry& entry) const {
   std::vector<std::pair<Layers, double>> bounds;
+  std::vector<const Shape*> of;  // one of each layers
+  for (int i = entry.first; i < entry.end; ++i) {
+    const Shape& shape = shapes_[static_cast<size_t>(i)];
+    const Layers layers = layers_of(shape.placement);
+    if (!is_of(entry, shape) || std::ranges::count(bounds, layers, &std::pair<Layers, double>::first) > 0) continue;
+    bounds.emplace_back(layers, 0);
+    of.push_back(&shape);
+  }
+  const std::vector<double> seconds = model_.packed_layers_bounds(of, entry.capacity, range_);
+  for (size_t i = 0; i < bounds.size(); ++i) bounds[i].second = seconds[i];
+  return bounds;
+}
+
+void RangeQueue::pack_layers(const Entry& entry) {
+  Entry packed = entry;
+  packed.known = Known::packed_layers;
+  const auto bounds = bounds_by_layers(entry);
+  packed.value = std::max(entry.value, std::ranges::min(bounds, {}, &std::pair<Layers, double>::second).second);
+  push(packed);
+}
+
+void RangeQueue::separate(const Entry& entry) {
+  std::vector<std::pair<Layers, double>> bounds = bounds_by_layers(entry);
+  std::vector<bool> with_sums(bounds.size(), false);
   for (Entry one{entry.value, Known::sums, entry.recompute, entry.split, entry.first, 0, entry.capacity};
        one.first < entry.end; ++one.first) {
     const Shape& shape = shapes_[static_cast<size_t>(one.first)];
-    if (shape.recompute != entry.recompute || shape.splits_gradients() != entry.split) continue;
+    if (!is_of(entry, shape)) continue;
     if (!may_fit(shape, entry.capacity)) {
       ++counts_.memory;
       continue;
     }
-    const Placement& p = shape.placement;
-    const Layers layers(p.chunks, p.path, p.head_layers);
-    auto bound = std::ranges::find(bounds, layers, &std::pair<Layers, double>::first);
-    if (bound == bounds.end())
-      bound = bounds.insert(bound, {layers, std::max(entry.value, model_.bound(shape, entry.capacity, range_))});
+    const auto bound = std::ranges::find(bounds, layers_of(shape.placement), &std::pair<Layers, double>::first);
+    const auto at = static_cast<size_t>(bound - bounds.begin());
+    if (!with_sums[at])
+      bound->second = std::max({entry.value, bound->second, model_.bound(shape, entry.capacity, range_)});
+    with_sums[at] = true;
     one.value = bound->second;
     push(one);
   }
@@ -232,10 +269,10 @@ void RangeQueue::count_rest() const {
   for (const Entry& entry : entries_) {
     if (entry.known == Known::degrees)
       counts_.rough += (entry.end - entry.first) * static_cast<i64>(capacities_.size());
-    else if (entry.known == Known::layers)
+    else if (entry.known < Known::sums)
       counts_.rough += std::ranges::count_if(
           shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
-          [&](const Shape& one) { return one.recompute == entry.recompute && one.splits_gradients() == entry.split; });
+          [&](const Shape& one) { return is_of(entry, one); });
     else
       ++counts_.bound;
   }

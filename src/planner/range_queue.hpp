@@ -6,6 +6,7 @@
 #include <map>
 #include <span>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "planner/search.hpp"
@@ -23,8 +24,9 @@ struct Option {
 };
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
-/// ranks of a stage, then those of one mesh, recomputation, splitting of gradients and capacity (bound from sums over
-/// the documents for their layers), then a single candidate (bound from sums), then the same with packed micro-batches.
+/// ranks of a stage, then those of one mesh, recomputation, splitting of gradients and capacity (bound for their layers
+/// without recomputation, from sums over the documents, then with it, then from packed micro-batches), then a single candidate (bound from sums, then with
+/// its order and schedule from packed micro-batches).
 class RangeQueue {
  public:
   /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.
@@ -54,9 +56,9 @@ class RangeQueue {
   int placements() const { return static_cast<int>(candidates_.size()); }
 
  private:
-  enum class Known { degrees, layers, sums, micro_batches };
-  /// degrees, layers: candidates among the shapes first ... end - 1; sums, micro-batches: the candidate of shape
-  /// `first`.
+  enum class Known { degrees, plain_layers, layers, packed_layers, sums, micro_batches };
+  /// degrees, ...layers: candidates among the shapes first ... end - 1; sums, micro-batches: the candidate
+  /// of shape `first`.
   struct Entry {
     double value = 0;
     Known known = Known::degrees;
@@ -70,6 +72,9 @@ class RangeQueue {
              std::tie(other.value, other.first, other.capacity, other.recompute, other.split);
     }
   };
+  /// Chunks, their path, and layers for the head, on which times without order and schedule depend.
+  using Layers = std::tuple<int, schedule::Placement, int>;
+  static Layers layers_of(const Placement& p) { return {p.chunks, p.path, p.head_layers}; }
   /// Of a placement: the options (their places in options_) whose time is known, the others, and what waits until one
   /// of these is timed.
   struct Candidates {
@@ -87,9 +92,16 @@ class RangeQueue {
   }
   Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
   int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)] + entry.zero - 1; }
+  bool is_of(const Entry& entry, const Shape& shape) const {
+    return shape.recompute == entry.recompute && shape.splits_gradients() == entry.split;
+  }
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
+  void recompute_layers(const Entry& layers);
+  void pack_layers(const Entry& layers);
   void separate(const Entry& layers);
+  /// What the shapes of an entry for layers take at least, by their layers of positions.
+  std::vector<std::pair<Layers, double>> bounds_by_layers(const Entry& entry) const;
   /// Whether the shape may fit beside a home, cut as far as possible.
   bool may_fit(Shape shape, i64 capacity) const;
   /// Queues the candidate with the bound of its packed micro-batches, unless it is dominated. One that doesn't fit is

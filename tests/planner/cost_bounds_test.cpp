@@ -9,6 +9,11 @@ namespace {
 
 constexpr unsigned kProblems = problems(40, 2);
 
+std::vector<double> packed_layers(const CostModel& model, const std::vector<const Shape*>& shapes, i64 capacity,
+                                  Range range) {
+  return model.packed_layers_bounds(shapes, capacity, range);
+}
+
 TEST(CostBounds, are_below_the_times_they_stand_for) {
   int rings = 0, cut = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
@@ -23,6 +28,13 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, shape.splits_gradients(), capacity, range),
                   seconds)
             << text;
+        EXPECT_LE(
+            p.model.layers_bound(shape.placement, config::Recompute::none, shape.splits_gradients(), capacity, range),
+            seconds)
+            << "without recomputation, " << text;
+        const double of_layers = packed_layers(p.model, {&shape}, capacity, range).front();
+        EXPECT_LE(of_layers, seconds) << text;
+        EXPECT_LE(of_layers, p.model.micro_batches_bound(shape, capacity, range) * (1 + 1e-12)) << text;
         EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << text;
         EXPECT_LE(p.model.micro_batches_bound(shape, capacity, range), seconds) << text;
         Shape other{shape.placement, shape.recompute};
@@ -30,12 +42,14 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         if (shape.splits_gradients()) other.schedule = config::ScheduleKind::zero_bubble;
         EXPECT_EQ(p.model.bound(other, capacity, range), p.model.bound(shape, capacity, range))
             << "in any order and schedule, " << text;
+        EXPECT_EQ(packed_layers(p.model, {&shape, &other}, capacity, range), std::vector<double>(2, of_layers)) << text;
         rings += shape.placement.ring() > 1;
         for (std::optional<Placement> next = cut_further(shape.placement); next; next = cut_further(*next)) {
           Shape further = shape;
           further.placement = *next;
           const double longer = p.model.seconds(further, capacity, range) * (1 + 1e-12);
           EXPECT_LE(p.model.bound(shape, capacity, range), longer) << text << ", zero=" << next->zero;
+          EXPECT_LE(of_layers, longer) << text << ", zero=" << next->zero;
           EXPECT_LE(p.model.micro_batches_bound(further, capacity, range), longer) << text << ", zero=" << next->zero;
           ++cut;
         }
@@ -65,7 +79,7 @@ TEST(CostBounds, needs_are_at_least_what_they_are_known_to_be) {
 
 // What the micro-batches' bound says of the quickest candidates: if it said little, searches would time most of them.
 TEST(CostBounds, of_micro_batches_are_near_the_times) {
-  double sum = 0;
+  double sum = 0, of_layers = 0;
   int count = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem p(seed);
@@ -74,10 +88,13 @@ TEST(CostBounds, of_micro_batches_are_near_the_times) {
     for (const Shape& shape : p.shapes) {
       const i64 capacity = capacities(p.model, range).back();
       sum += p.model.micro_batches_bound(shape, capacity, range) / p.model.seconds(shape, capacity, range);
+      of_layers +=
+          packed_layers(p.model, {&shape}, capacity, range).front() / p.model.seconds(shape, capacity, range);
       ++count;
     }
   }
   EXPECT_GT(sum / count, 0.9);
+  EXPECT_GT(of_layers / count, 0.8);
 }
 
 }  // namespace
