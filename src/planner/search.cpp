@@ -40,6 +40,7 @@ class Search {
         settings_(settings),
         wanted_(settings.top),
         levels_(static_cast<int>(model.bounds().size())),
+        least_finish_(transfers.least_finish()),
         ranges_{levels_, {}},
         plans_(model, transfers, ranges_, settings_, found_.counts) {
     settings_.stop = [this, asked = settings.stop] {
@@ -60,7 +61,7 @@ class Search {
   Found run() {
     settings_.top = 1;
     find_single();
-    find(settle_relaxed());
+    find(settle_relaxed() + least_finish_);
     found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     if (wanted_ > 1 && found_.proven && !found_.best.empty()) {
@@ -155,29 +156,44 @@ class Search {
   // The best single strategy, which is often near the best of all, and quickly found.
   void find_single() {
     single_ = true;
-    find(settle_relaxed());
+    find(settle_relaxed() + least_finish_);
     single_ = false;
   }
 
-  // A first plan: on each range the quickest option that is known, if it fits beside home. Ranges rise.
+  // First plans: on each range the quickest option that is known, if it fits beside home. Ranges rise.
   void keep_relaxed(const std::vector<Range>& ranges) {
-    Draft draft;
-    i64 room = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory;
-    for (size_t i = 0; i < ranges.size(); ++i) {
-      const Range range = i == 0 ? ranges.back() : ranges[i - 1];  // the published order
-      const std::vector<Option>& options = queue(range)->options();
-      std::optional<size_t> quickest;
-      for (size_t option = 0; option < options.size(); ++option) {
-        const i64 home = i == 0 && settings_.memory > 0 ? model_.home_bytes({options[option].shape.placement}) : 0;
-        if (options[option].exact && options[option].memory + home <= room &&
-            (!quickest || options[option].seconds < options[*quickest].seconds))
-          quickest = option;
+    if (settings_.most_buckets > 0 && std::cmp_greater(ranges.size(), settings_.most_buckets)) return;
+    for (int zero = 0; zero < kZeros; ++zero) {
+      Draft draft{{}, zero, 0};
+      i64 room = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory;
+      for (size_t i = 0; i < ranges.size(); ++i) {
+        const Range range = i == 0 ? ranges.back() : ranges[i - 1];  // the published order
+        const std::vector<Option>& options = queue(range)->options();
+        std::optional<size_t> quickest;
+        for (size_t option = 0; option < options.size(); ++option) {
+          const Home home{options[option].shape.placement, zero};
+          if (options[option].exact && (i > 0 ? options[option].memory <= room : fits(options[option], home)) &&
+              (!quickest || options[option].seconds < options[*quickest].seconds))
+            quickest = option;
+        }
+        if (!quickest) break;
+        draft.steps.push_back({range, *quickest});
+        const Home home{options[*quickest].shape.placement, zero};
+        if (i == 0 && zero == 0 && !home.copies()) break;
+        if (i == 0 && settings_.memory > 0) room -= model_.home_bytes(home);
       }
-      if (!quickest) return;
-      draft.steps.push_back({range, *quickest});
-      if (i == 0 && settings_.memory > 0) room -= model_.home_bytes({options[*quickest].shape.placement});
+      if (draft.steps.size() == ranges.size()) keep_orders(std::move(draft));
     }
-    if (settings_.most_buckets == 0 || static_cast<int>(ranges.size()) <= settings_.most_buckets) keep(draft);
+  }
+
+  void keep_orders(Draft draft) {
+    keep(draft);
+    constexpr size_t kMostPhases = 5;  // whose orders are all tried
+    if (draft.steps.size() > kMostPhases) return;
+    const auto lo = [](const Step& step) { return step.range.lo; };
+    std::ranges::sort(draft.steps, {}, lo);
+    do keep(draft);
+    while (std::ranges::next_permutation(draft.steps, {}, lo).found);
   }
 
   // What all else takes at least in a plan that has the range as a bucket.
@@ -190,7 +206,7 @@ class Search {
     for_ranges([&](Range range) {
       RangeQueue* q = queue(range);
       if (!q || settings_.stop()) return;
-      q->open(limit - rest_of(range), settings_.stop);
+      q->open(limit - least_finish_ - rest_of(range), settings_.stop);
       all = all && q->least() == kNever;
     });
     cover_ranges();
@@ -221,7 +237,7 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo})), range, option.placement, zero,
+          start = {std::min(start.least, option.seconds + cover({0, lo}) + least_finish_), range, option.placement, zero,
                    key_of(model_, range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
@@ -350,6 +366,7 @@ class Search {
   SearchSettings settings_;  // stop: not before there is a plan; top: 1 until the best one is known
   int wanted_;
   int levels_;
+  double least_finish_;  // of any plan
   Found found_;
   std::map<PlanKey, Choice> of_key_;  // the best one known
   Ranges ranges_;

@@ -295,33 +295,49 @@ const Transfers::OfRun& Transfers::of_run(const Placement& p) const {
   return run;
 }
 
-// Seconds computed as in the simulator: memory traffic of master weights, moments, gradient and compute copy; the norm
-// is agreed by recursive halving of the ranks.
+i64 Transfers::updated_bytes() const {
+  const Precision precision = units_.precision();
+  return 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+}
+
+// By recursive halving of the ranks.
+double Transfers::norm_seconds() const {
+  const cluster::Hardware& hardware = units_.hardware();
+  int halvings = 0;
+  while ((1 << halvings) < hardware.ranks()) ++halvings;
+  return 2 * halvings *
+         (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
+}
+
+// The slowest stage has at least the mean, at the device's full rate.
+double Transfers::least_finish() const {
+  const cluster::Hardware& hardware = units_.hardware();
+  const UnitCosts::Units whole = units_.units({});
+  const i64 elements = whole.embedding + units_.model().layers * whole.layer + whole.head;
+  return static_cast<double>(elements * updated_bytes()) / hardware.ranks() /
+             hardware.device.rates_of(units_.precision().state).memory.count +
+         norm_seconds();
+}
+
+// Seconds computed as in the simulator: memory traffic of master weights, moments, gradient and compute copy.
 double Transfers::finish(const Home& at) const {
   const auto [it, fresh] = finish_.try_emplace(at);
   if (!fresh) return it->second;
   const Placement& home = at.placement;
   const cluster::Hardware& hardware = units_.hardware();
   const Precision precision = units_.precision();
-  const i64 element =
-      8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
   const std::array<const Seats*, 1> tables = {&seats(home, 1)};
   for (const UnitClass& c : classes(tables)) {
-    const double bytes =
-        static_cast<double>(c.elements * element * home.mesh.copies()) / (home.stage_ranks() * at.shares());
+    const double bytes = static_cast<double>(c.elements * updated_bytes() * home.mesh.copies()) /
+                         (home.stage_ranks() * at.shares());
     seconds[static_cast<size_t>(c.stage[0])] +=
         static_cast<double>(c.units) *
         cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;
   }
   const double slowest = *std::ranges::max_element(seconds);
-  int halvings = 0;
-  while ((1 << halvings) < hardware.ranks()) ++halvings;
   const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, What::gradients) : 0;
-  return it->second =
-             spread + slowest +
-             2 * halvings *
-                 (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
+  return it->second = spread + slowest + norm_seconds();
 }
 
 }  // namespace switchyard::planner

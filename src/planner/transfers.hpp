@@ -54,6 +54,8 @@ class Transfers {
   const OfRun& of_run(const Placement& placement) const;
   /// Seconds of the end of a step: broadcast of sums to home's copies, norm and update.
   double finish(const Home& home) const;
+  /// Whatever home is, it takes no less.
+  double least_finish() const;
 
  private:
   struct Interval {
@@ -105,6 +107,9 @@ class Transfers {
   double last_unit(std::span<const Seats* const> tables, i64 element) const;
   enum class What { parameters, gradients };
   double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, What what) const;
+  /// Bytes of an element that the update reads and writes; seconds in which all ranks agree on the norm.
+  i64 updated_bytes() const;
+  double norm_seconds() const;
   UnitSeconds of_units(const Placement& placement, int cuts, DType type) const;
 
   const UnitCosts& units_;

@@ -142,6 +142,15 @@ TEST(Transfers, the_update_is_shared_by_home_and_the_norm_agreed_by_halves) {
   EXPECT_NEAR(Transfers(units).finish({{4, outer(1), 1}}), 4, 1e-3) << "two halvings, there and back";
 }
 
+TEST(Transfers, no_home_is_updated_sooner_than_one_of_equal_shares_on_all_ranks) {
+  Case one(2, 4);
+  const double least = one.transfers.least_finish();
+  for (const Placement& p : {Placement{8, outer(1), 1}, Placement{4, outer(2), 1}, Placement{2, outer(2), 2},
+                             Placement{1, outer(1), 2}, Placement{1, outer(2), 2}})
+    for (int zero = 0; zero < 2; ++zero) EXPECT_LE(least, one.transfers.finish({p, zero}) * (1 + 1e-12));
+  EXPECT_NEAR(least, one.transfers.finish({{8, outer(1), 1}}), 0.01 * least);
+}
+
 TEST(Transfers, copies_at_home_lack_nothing_and_wait_for_the_sums) {
   Case one(1, 2);
   const Home copies{{2, outer(1), 1}, 0}, shares{{2, outer(1), 1}, 1};
