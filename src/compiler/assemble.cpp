@@ -18,7 +18,6 @@ namespace switchyard::compiler {
 namespace {
 
 using ir::Task;
-using ir::TaskKind;
 
 std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
 
@@ -165,7 +164,7 @@ class Assembler {
     const switching::MovePlan& moves = plans_.moves(previous, plan_.phases[static_cast<size_t>(p)].strategy);
     for (const switching::UnitMoves& unit : moves.units) {
       std::vector<int>& made = moves_.back()[static_cast<size_t>(unit.unit)];
-      Task allocate{.kind = TaskKind::allocate, .queue = ir::Queue::switching, .phase = p, .unit = unit.unit};
+      Task allocate{.what = ir::Allocate{.unit = unit.unit}, .queue = ir::Queue::switching, .phase = p};
       std::set<int> holders;
       for (const int tensor : plans_.units()[static_cast<size_t>(unit.unit)].tensors)
         for (const layout::Shard& shard : strategy(p).maps.stored[static_cast<size_t>(tensor)].shards)
@@ -185,7 +184,7 @@ class Assembler {
     std::vector<int>& made = moves_.back()[static_cast<size_t>(unit)];
     std::vector<int> fresh;
     for (const RoundPart& part : known_parts(messages)) {
-      Task move = transfer(TaskKind::move, ir::Queue::switching, p, unit, round, part, messages);
+      Task move = transfer(ir::Move{.unit = unit, .round = round}, ir::Queue::switching, p, part, messages);
       if (move.bytes == 0) continue;  // local pieces are made by allocate
       wait_for(move, made);
       if (p > 0) wait_for(move, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit)]);
@@ -201,12 +200,12 @@ class Assembler {
     return it->second;
   }
 
-  Task transfer(TaskKind kind, ir::Queue queue, int p, int unit, int round, const RoundPart& part,
+  Task transfer(const ir::AnyTask& what, ir::Queue queue, int p, const RoundPart& part,
                 const layout::MessageList& all) const {
-    Task task{.kind = kind, .queue = queue, .phase = p, .unit = unit, .round = round, .ranks = part.ranks};
+    Task task{.what = what, .queue = queue, .phase = p, .ranks = part.ranks};
     if (all.ranks())
       for (int& rank : task.ranks) rank = (*all.ranks())[static_cast<size_t>(rank)];
-    task.bytes = part.elements * size_of(ir::type_of(kind, plans_.graph().precision()));
+    task.bytes = part.elements * size_of(ir::type_of(task.kind(), plans_.graph().precision()));
     task.messages = {part.messages, all.ranks(), all.tensors()};
     return task;
   }
@@ -335,7 +334,12 @@ class Assembler {
           Member& member = members_[m];
           const bool runs_it = !lacks(member, mb);
           if (!runs_it && !(makes_gradients && begins && lacks(member, runs.first))) continue;
-          Task task = a_.task_of(phase_, member.replica, group_, position, pass, mb, piece);
+          Task task = a_.task_of(phase_, {.replica = member.replica,
+                                          .group = group_,
+                                          .stage = position,
+                                          .micro_batch = mb,
+                                          .pass = pass,
+                                          .piece = piece});
           if (code.gathers() && runs_it)
             for (const int unit : here(segment.awaits))
               a_.wait_for(task, sharing.awaited_gathers(readers, unit, static_cast<int>(m)));
@@ -365,10 +369,10 @@ class Assembler {
       }
       const std::vector<int> room = sharing.begin_copy(readers, unit, reading(readers, unit));
       before.insert(before.end(), room.begin(), room.end());
-      sharing.gathered(
-          readers, unit,
-          a_.transfers_of_run(transfer_of(readers), TaskKind::gather, transfers(readers.position, unit).gather, unit,
-                              [&](Task& task) { a_.wait_for(task, before); }));
+      sharing.gathered(readers, unit,
+                       a_.transfers_of_run(phase_, transfer_of<ir::Gather>(readers, unit), ir::Queue::gather,
+                                           transfers(readers.position, unit).gather,
+                                           [&](Task& task) { a_.wait_for(task, before); }));
     }
 
     // Items that read a unit's copy.
@@ -385,18 +389,20 @@ class Assembler {
 
     void reduce(BlockSharing& sharing, const Block& runs, int unit) {
       const std::vector<int> made = sharing.complete(runs, unit);
-      const std::vector<int> reductions = a_.transfers_of_run(
-          transfer_of(runs), TaskKind::reduce_scatter, transfers(runs.position, unit).reduce, unit, [&](Task& task) {
-            for (const int id : made)
-              a_.wait_for(task, {id}, a_.tasks_[static_cast<size_t>(id)].kind == TaskKind::run ? unit : -1);
-          });
+      const std::vector<int> reductions =
+          a_.transfers_of_run(phase_, transfer_of<ir::ReduceScatter>(runs, unit), ir::Queue::bulk,
+                              transfers(runs.position, unit).reduce, [&](Task& task) {
+                                for (const int id : made)
+                                  a_.wait_for(task, {id}, a_.tasks_[static_cast<size_t>(id)].is<ir::Run>() ? unit : -1);
+                              });
       sharing.reduced(reductions);
       std::vector<int>& all = a_.reduced_.back();
       all.insert(all.end(), reductions.begin(), reductions.end());
     }
 
-    Task transfer_of(const Block& block) const {
-      return a_.task_of(phase_, -1, group_, block.position, block.pass, block.first, ir::kWhole);
+    template <class Transfer>
+    Transfer transfer_of(const Block& block, int unit) const {
+      return {.group = group_, .stage = block.position, .micro_batch = block.first, .pass = block.pass, .unit = unit};
     }
 
     const RunTransfers& transfers(int position, int unit) const {
@@ -408,15 +414,14 @@ class Assembler {
     }
 
     int add_zero(Task task) {
-      task.kind = TaskKind::zero_fill;
       a_.runs_.back().push_back(a_.add(std::move(task)));
       return a_.runs_.back().back();
     }
 
     // first, last: piece of the run.
     int add_run(Member& member, Task run, bool first, bool last) {
-      const int position = run.stage, mb = run.micro_batch;
-      const Pass pass = run.pass, what = pass == Pass::F ? Pass::F : Pass::B;
+      const int position = run.stage(), mb = run.micro_batch();
+      const Pass pass = run.pass(), what = pass == Pass::F ? Pass::F : Pass::B;
       const int before = pass == Pass::F ? position - 1 : position + 1,
                 after = pass == Pass::F ? position + 1 : position - 1;
       const bool sending = pass != Pass::W && after >= 0 && after < positions_;
@@ -437,11 +442,11 @@ class Assembler {
     // Runs of a position wait for a unit once: later ones come after those anyway.
     void await_parameters(Member& member, Task& run) {
       const int earlier = a_.options_.prefetch_units > 0 ? phase_ - 2 : phase_ - 1;  // never more than two strategies'
-      const auto [known, begins] = member.awaited.try_emplace(run.stage);            // gradients
+      const auto [known, begins] = member.awaited.try_emplace(run.stage());          // gradients
       if (begins && earlier >= 0) a_.wait_for(run, a_.reductions_[static_cast<size_t>(earlier)]);
-      if (code_at(run.stage).gathers()) return;  // what is gathered waits
-      const ir::Segment& segment = code_at(run.stage).segment(run.pass);
-      for (const int unit : ir::units_read(segment, run.piece))
+      if (code_at(run.stage()).gathers()) return;  // what is gathered waits
+      const ir::Segment& segment = code_at(run.stage()).segment(run.pass());
+      for (const int unit : ir::units_read(segment, run.piece()))
         if (known->second.insert(unit).second) a_.wait_for(run, a_.moves_.back()[static_cast<size_t>(unit)], unit);
     }
 
@@ -455,19 +460,15 @@ class Assembler {
   };
 
   // All rounds of a unit's transfer for runs, each with what `waits` adds and after those before it; the tasks.
-  template <class Waits>
-  std::vector<int> transfers_of_run(const Task& like, TaskKind kind, const switching::SharedRounds& moves, int unit,
+  template <class Transfer, class Waits>
+  std::vector<int> transfers_of_run(int p, Transfer what, ir::Queue queue, const switching::SharedRounds& moves,
                                     const Waits& waits) {
     std::vector<int> made;
     for (size_t r = 0; r < moves.rounds.size(); ++r) {
       std::vector<int> fresh;
       for (const RoundPart& part : known_parts(moves.rounds[r])) {
-        const ir::Queue queue = kind == TaskKind::gather ? ir::Queue::gather : ir::Queue::bulk;
-        Task task = transfer(kind, queue, like.phase, unit, static_cast<int>(r), part, moves.rounds[r]);
-        task.group = like.group;
-        task.stage = like.stage;
-        task.micro_batch = like.micro_batch;
-        task.pass = like.pass;
+        what.round = static_cast<int>(r);
+        Task task = transfer(what, queue, p, part, moves.rounds[r]);
         waits(task);
         wait_for(task, made);
         fresh.push_back(add(std::move(task)));
@@ -477,51 +478,39 @@ class Assembler {
     return made;
   }
 
-  // replica -1: of all that share it.
-  Task task_of(int p, int replica, int group, int stage, Pass pass, int index, int piece) const {
+  // Of a run, or of what stands for it where the replica lacks the micro-batch.
+  Task task_of(int p, const ir::Run& run) const {
     const CompiledStrategy& s = strategy(p);
-    Task run{.kind = TaskKind::run,
-             .queue = ir::Queue::compute,
-             .phase = p,
-             .replica = replica,
-             .group = group,
-             .stage = stage,
-             .micro_batch = index};
-    run.pass = pass;
-    run.piece = piece;
-    if (replica < 0) return run;
-    run.ranks = s.replica_ranks(replica, stage);
-    const auto& own = plan_.phases[static_cast<size_t>(p)].replica[static_cast<size_t>(replica)];
-    if (index >= static_cast<int>(own.size())) return run;
-    const batch::MicroBatch& mb = own[static_cast<size_t>(index)];
+    Task task{.what = run, .queue = ir::Queue::compute, .phase = p, .ranks = s.replica_ranks(run.replica, run.stage)};
+    const auto& own = plan_.phases[static_cast<size_t>(p)].replica[static_cast<size_t>(run.replica)];
+    if (run.micro_batch >= static_cast<int>(own.size())) {
+      task.what = ir::ZeroFill{run};
+      return task;
+    }
+    const batch::MicroBatch& mb = own[static_cast<size_t>(run.micro_batch)];
     i64 whole = 0;
     for (size_t ring = 0; ring < mb.T.size(); ++ring)
-      whole =
-          std::max(whole, estimate_compute(s.cost[static_cast<size_t>(group)][static_cast<size_t>(stage)].of(pass),
-                                           static_cast<double>(mb.T[ring]), batch::attention_pairs(mb.shard[ring])));
-    const ir::Segment& segment = s.groups[static_cast<size_t>(group)].stages[static_cast<size_t>(stage)].segment(pass);
-    run.end = piece == ir::kWhole ? whole : whole / static_cast<i64>(segment.cuts.size() + 1);
-    return run;
+      whole = std::max(
+          whole, estimate_compute(s.cost[static_cast<size_t>(run.group)][static_cast<size_t>(run.stage)].of(run.pass),
+                                  static_cast<double>(mb.T[ring]), batch::attention_pairs(mb.shard[ring])));
+    const ir::Segment& segment =
+        s.groups[static_cast<size_t>(run.group)].stages[static_cast<size_t>(run.stage)].segment(run.pass);
+    task.end = run.piece == ir::kWhole ? whole : whole / static_cast<i64>(segment.cuts.size() + 1);
+    return task;
   }
 
   int add_send(int p, int replica, int group, int stage, Pass what, int mb, const std::vector<i64>& T, int run) {
     const CompiledStrategy& s = strategy(p);
     const bool forward = what == Pass::F;
     const int to = forward ? stage + 1 : stage - 1;
-    Task send{.kind = TaskKind::send,
-              .queue = forward ? ir::Queue::forward : ir::Queue::backward,
-              .phase = p,
-              .replica = replica,
-              .group = group,
-              .stage = stage,
-              .micro_batch = mb};
-    send.pass = what;
     const Crossing& crossing = crossing_of(s, {.phase = p, .replica = replica, .from = stage, .to = to, .T = T});
-    send.ranks = crossing.ranks;
-    send.messages = crossing.messages;
-    send.bytes = crossing.bytes;
-    send.after.push_back({run, -1});
-    return add(std::move(send));
+    return add({.what = ir::Send{.replica = replica, .group = group, .stage = stage, .micro_batch = mb, .pass = what},
+                .queue = forward ? ir::Queue::forward : ir::Queue::backward,
+                .phase = p,
+                .ranks = crossing.ranks,
+                .after = {{run, -1}},
+                .messages = crossing.messages,
+                .bytes = crossing.bytes});
   }
 
   const Crossing& crossing_of(const CompiledStrategy& s, const CrossingKey& key) {
@@ -576,14 +565,11 @@ class Assembler {
     const CompiledStrategy& s = strategy(p);
     const int group = s.replicas[static_cast<size_t>(replica)].group;
     for (size_t stage = 0; stage < s.groups[static_cast<size_t>(group)].stages.size(); ++stage) {
-      Task zero{.kind = TaskKind::zero_fill,
-                .queue = ir::Queue::compute,
-                .phase = p,
-                .replica = replica,
-                .group = group,
-                .stage = static_cast<int>(stage)};
-      zero.ranks = s.replica_ranks(replica, static_cast<int>(stage));
-      runs_.back().push_back(add(std::move(zero)));
+      runs_.back().push_back(
+          add({.what = ir::ZeroFill{{.replica = replica, .group = group, .stage = static_cast<int>(stage)}},
+               .queue = ir::Queue::compute,
+               .phase = p,
+               .ranks = s.replica_ranks(replica, static_cast<int>(stage))}));
     }
   }
 
@@ -594,7 +580,7 @@ class Assembler {
     std::map<std::tuple<int, int, Pass, int>, int> last_runs;  // replica, stage, pass, piece
     for (const int id : runs_.back()) {
       const Task& task = tasks_[static_cast<size_t>(id)];
-      last_runs[{task.replica, task.stage, task.pass, task.piece}] = id;
+      last_runs[{task.replica(), task.stage(), task.pass(), task.piece()}] = id;
     }
     std::map<std::pair<int, int>, int> last;
     const auto write = [&](int rank, int unit, int id) {
@@ -604,18 +590,18 @@ class Assembler {
     for (const auto& [run, id] : last_runs) {
       const Task& task = tasks_[static_cast<size_t>(id)];
       const ir::StageCode& code =
-          strategy(p).groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+          strategy(p).groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
       for (const int rank : task.ranks) {
         write(rank, kAnyUnit, id);
-        if (task.micro_batch < 0)
+        if (task.micro_batch() < 0)
           for (const int unit : code.units) write(rank, unit, id);
         else if (!code.reduces())
-          for (const ir::UnitEvent& release : code.segment(task.pass).releases) write(rank, release.unit, id);
+          for (const ir::UnitEvent& release : code.segment(task.pass()).releases) write(rank, release.unit, id);
       }
     }
     for (const int id : reduced_.back())
       for (const int rank : tasks_[static_cast<size_t>(id)].ranks)
-        write(rank, tasks_[static_cast<size_t>(id)].unit, id);
+        write(rank, tasks_[static_cast<size_t>(id)].unit(), id);
     return last;
   }
 
@@ -629,7 +615,8 @@ class Assembler {
         std::vector<int> fresh;
         const layout::MessageList& round = units[i].moves.rounds[r];
         for (const RoundPart& part : known_parts(round)) {
-          Task task = transfer(TaskKind::reduce, ir::Queue::bulk, p, units[i].unit, static_cast<int>(r), part, round);
+          Task task = transfer(ir::Reduce{.unit = units[i].unit, .round = static_cast<int>(r)}, ir::Queue::bulk, p,
+                               part, round);
           std::set<int> runs;
           for (const int rank : task.ranks)
             for (const int unit : {units[i].unit, kAnyUnit})
@@ -638,7 +625,7 @@ class Assembler {
                 break;
               }
           for (const int id : runs)
-            task.after.push_back({id, tasks_[static_cast<size_t>(id)].kind == TaskKind::run ? units[i].unit : -1});
+            task.after.push_back({id, tasks_[static_cast<size_t>(id)].is<ir::Run>() ? units[i].unit : -1});
           wait_for(task, made);
           fresh.push_back(add(std::move(task)));
         }
@@ -654,12 +641,13 @@ class Assembler {
       std::vector<int> before;
       for (const std::vector<int>& phase : reductions_)
         std::ranges::copy_if(phase, std::back_inserter(before),
-                             [&](int id) { return tasks_[static_cast<size_t>(id)].unit == unit.unit; });
+                             [&](int id) { return tasks_[static_cast<size_t>(id)].unit() == unit.unit; });
       for (size_t r = 0; r < unit.moves.rounds.size(); ++r) {
         const layout::MessageList& round = unit.moves.rounds[r];
         std::vector<int> fresh;
         for (const RoundPart& part : known_parts(round)) {
-          Task task = transfer(TaskKind::broadcast, ir::Queue::bulk, -1, unit.unit, static_cast<int>(r), part, round);
+          Task task = transfer(ir::Broadcast{.unit = unit.unit, .round = static_cast<int>(r)}, ir::Queue::bulk, -1,
+                               part, round);
           if (task.bytes == 0) continue;
           wait_for(task, before);
           fresh.push_back(add(std::move(task)));
@@ -672,13 +660,13 @@ class Assembler {
 
   void finish() {
     broadcast();
-    Task norm{.kind = TaskKind::norm, .queue = ir::Queue::compute};
+    Task norm{.what = ir::Norm{}, .queue = ir::Queue::compute};
     for (int rank = 0; rank < plans_.cluster().ranks(); ++rank) norm.ranks.push_back(rank);
     for (const std::vector<int>& tasks : reductions_) wait_for(norm, tasks);
     wait_for(norm, broadcasts_);
     const int id = add(std::move(norm));
     for (size_t unit = 0; unit < plans_.units().size(); ++unit) {
-      Task update{.kind = TaskKind::update, .queue = ir::Queue::compute, .unit = static_cast<int>(unit)};
+      Task update{.what = ir::Update{.unit = static_cast<int>(unit)}, .queue = ir::Queue::compute};
       std::set<int> owners;
       for (const int tensor : plans_.units()[unit].tensors)
         for (const layout::Shard& shard : plans_.home()[static_cast<size_t>(tensor)].shards) owners.insert(shard.rank);

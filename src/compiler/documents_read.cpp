@@ -16,15 +16,16 @@ std::vector<bool> documents_read(const ir::Program& program, const batch::StepPl
   std::vector<bool> read(documents, false);
   for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
     const ir::Task& task = program.tasks[static_cast<size_t>(id)];
-    if (task.kind != ir::TaskKind::run) continue;
+    if (task.kind() != ir::TaskKind::run) continue;
     const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
     const ir::StageCode& stage = plans.strategies()[static_cast<size_t>(phase.strategy)]
-                                     .groups[static_cast<size_t>(task.group)]
-                                     .stages[static_cast<size_t>(task.stage)];
+                                     .groups[static_cast<size_t>(task.group())]
+                                     .stages[static_cast<size_t>(task.stage())];
     if (!reads_tokens(stage, plans.graph())) continue;
-    const auto& shards = phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)].shard;
+    const auto& shards =
+        phase.replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())].shard;
     const int ring =
-        plans.strategies()[static_cast<size_t>(phase.strategy)].place_of(task.replica, task.stage, rank).ring;
+        plans.strategies()[static_cast<size_t>(phase.strategy)].place_of(task.replica(), task.stage(), rank).ring;
     for (const batch::Piece& piece : shards[static_cast<size_t>(ring)])
       if (piece.doc >= 0) read.at(static_cast<size_t>(piece.doc)) = true;
   }

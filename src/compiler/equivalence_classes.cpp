@@ -39,7 +39,7 @@ EquivalenceClasses::EquivalenceClasses(const ir::Program& program, const batch::
   tasks_before_.assign(keys_.size(), 0);
   // Where copies and gradients of runs take and free memory depends on what is awaited.
   const bool waits = with_waits || std::ranges::any_of(program.tasks, [](const ir::Task& task) {
-                       return task.kind == ir::TaskKind::reduce_scatter;
+                       return task.kind() == ir::TaskKind::reduce_scatter;
                      });
   for (const ir::Task& task : program.tasks) {
     add_task(task);
@@ -110,11 +110,11 @@ void EquivalenceClasses::add_holdings(int rank) {
 }
 
 void EquivalenceClasses::add_task(const ir::Task& task) {
-  if (task.kind == ir::TaskKind::run) {
+  if (task.kind() == ir::TaskKind::run) {
     const int strategy = phase(task.phase).strategy;
     const std::vector<int>& ranks = task.ranks;
     for (size_t first = 0, ring = 0; first < ranks.size(); ++ring) {
-      const std::vector<int>& shapes = shapes_of(strategy, task.replica, task.stage, static_cast<int>(ring),
+      const std::vector<int>& shapes = shapes_of(strategy, task.replica(), task.stage(), static_cast<int>(ring),
                                                  plans_.strategies()[static_cast<size_t>(strategy)]);
       const i64 number = number_of(task, static_cast<int>(ring)) * kMostStates;
       for (size_t i = 0; i < shapes.size(); ++i)
@@ -122,7 +122,7 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
       first += shapes.size();
     }
     add_key_rows(task);
-  } else if (task.kind == ir::TaskKind::send) {
+  } else if (task.kind() == ir::TaskKind::send) {
     const std::vector<i64>& states = states_of_members(task);
     int known = -1;  // mostly neighbours are of the same ring rank
     i64 number = 0;
@@ -131,7 +131,7 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
       if (ring != known) number = number_of(task, known = ring) * kMostStates;
       keys_[static_cast<size_t>(task.ranks[i])].push_back(number + states[i]);
     }
-  } else if (task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::gather) {
+  } else if (task.kind() == ir::TaskKind::move || task.kind() == ir::TaskKind::gather) {
     const i64 number = number_of(task) * kMostStates;
     const std::vector<i64>& states = states_of_members(task);
     for (size_t i = 0; i < task.ranks.size(); ++i)
@@ -145,12 +145,12 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
 // Where keys come in steps, the memory for them depends on all ring ranks and their hosts.
 void EquivalenceClasses::add_key_rows(const ir::Task& run) {
   const CompiledStrategy& strategy = plans_.strategies()[static_cast<size_t>(phase(run.phase).strategy)];
-  if (strategy.strategy.exchange == KeyPassing::gather || strategy.ring_ranks(run.replica) == 1) return;
-  const auto [it, fresh] = key_rows_.try_emplace({run.phase, run.replica, run.micro_batch, run.stage});
+  if (strategy.strategy.exchange == KeyPassing::gather || strategy.ring_ranks(run.replica()) == 1) return;
+  const auto [it, fresh] = key_rows_.try_emplace({run.phase, run.replica(), run.micro_batch(), run.stage()});
   if (fresh) {
     const batch::MicroBatch& mb =
-        phase(run.phase).replica[static_cast<size_t>(run.replica)][static_cast<size_t>(run.micro_batch)];
-    const RingKeys keys = ring_keys(strategy, run.replica, run.stage, mb, plans_.cluster());
+        phase(run.phase).replica[static_cast<size_t>(run.replica())][static_cast<size_t>(run.micro_batch())];
+    const RingKeys keys = ring_keys(strategy, run.replica(), run.stage(), mb, plans_.cluster());
     for (size_t ring = 0; ring < keys.ranks.size(); ++ring)
       for (const batch::KeyExchange& exchange : keys.exchanges) it->second.push_back(exchange.seen[ring].rows);
   }
@@ -175,17 +175,17 @@ void EquivalenceClasses::add_waits(const ir::Task& task) {
 
 int EquivalenceClasses::ring_of(const ir::Task& send, int rank) const {
   const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(phase(send.phase).strategy)];
-  if (s.ring_ranks(send.replica) == 1) return 0;
-  return s.place_of(send.replica, states_of(send, rank).front().stage, rank).ring;
+  if (s.ring_ranks(send.replica()) == 1) return 0;
+  return s.place_of(send.replica(), states_of(send, rank).front().stage, rank).ring;
 }
 
 i64 EquivalenceClasses::number_of(const ir::Task& t, int ring) {
   i64 tokens = 0;
-  if (t.kind == ir::TaskKind::run || t.kind == ir::TaskKind::send) {
-    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.replica, t.micro_batch, ring});
+  if (t.kind() == ir::TaskKind::run || t.kind() == ir::TaskKind::send) {
+    const auto [it, fresh] = micro_batches_.try_emplace({t.phase, t.replica(), t.micro_batch(), ring});
     if (fresh) {
       const batch::MicroBatch& mb =
-          phase(t.phase).replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
+          phase(t.phase).replica[static_cast<size_t>(t.replica())][static_cast<size_t>(t.micro_batch())];
       const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
       it->second = numbers_
                        .try_emplace({mb.T[static_cast<size_t>(ring)], batch::squared_lengths(shard),
@@ -200,28 +200,29 @@ i64 EquivalenceClasses::number_of(const ir::Task& t, int ring) {
     for (const i64 number : numbers) packed = (packed << 20) + number + 1;
     return packed;
   };
-  const i64 what = (static_cast<i64>(t.kind) << 8) + (static_cast<i64>(t.queue) << 4) + static_cast<i64>(t.pass);
+  const auto [replica, group, stage, micro_batch, unit, round, piece, pass] = ir::numbers_of(t);
+  const i64 what = (static_cast<i64>(t.kind()) << 8) + (static_cast<i64>(t.queue) << 4) + pass;
   return numbers_
-      .try_emplace(
-          {pack({what, t.phase, t.group}), pack({t.stage, t.micro_batch, t.round}), pack({t.unit, t.piece}), tokens},
-          static_cast<i64>(numbers_.size()))
+      .try_emplace({pack({what, t.phase, group}), pack({stage, micro_batch, round}), pack({unit, piece}), tokens},
+                   static_cast<i64>(numbers_.size()))
       .first->second;
 }
 
 // Of each member: the shapes that it works on, whether it sends, or what it gets.
 const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t) {
+  const auto [replica, group, stage, micro_batch, unit, round, piece, pass] = ir::numbers_of(t);
   const auto [it, fresh] =
-      states_.try_emplace({t.messages.pattern().get(), t.messages.ranks().get(), t.phase, t.replica, t.stage});
+      states_.try_emplace({t.messages.pattern().get(), t.messages.ranks().get(), t.phase, replica, stage});
   std::vector<i64>& states = it->second;
   if (!fresh) return states;
-  if (t.kind == ir::TaskKind::move) {
+  if (t.kind() == ir::TaskKind::move) {
     std::vector<int> senders;
     for (const layout::Msg& m : t.messages)
       if (senders.empty() || senders.back() != m.src) senders.push_back(m.src);  // messages are sorted by source
     for (const int rank : t.ranks) states.push_back(std::ranges::count(senders, rank) > 0);
     return states;
   }
-  if (t.kind == ir::TaskKind::gather) {
+  if (t.kind() == ir::TaskKind::gather) {
     std::map<int, std::set<i64>> taken;  // groups of which a rank gets parts
     for (const layout::Msg& m : t.messages) taken[m.dst].insert(group_of_[static_cast<size_t>(m.tensor)]);
     for (const int rank : t.ranks) {
@@ -242,9 +243,9 @@ const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t)
 i64 EquivalenceClasses::state_number(const ir::Task& t, const StateKey& state, int rank) {
   const int strategy = phase(t.phase).strategy;
   const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy)];
-  const RunPlace place = s.place_of(t.replica, state.stage, rank);
-  return 2 * shapes_of(strategy, t.replica, state.stage, place.ring, s)[static_cast<size_t>(place.position)] +
-         (state.stage == t.stage);
+  const RunPlace place = s.place_of(t.replica(), state.stage, rank);
+  return 2 * shapes_of(strategy, t.replica(), state.stage, place.ring, s)[static_cast<size_t>(place.position)] +
+         (state.stage == t.stage());
 }
 
 // Numbers the positions of a stage for replicas with the same placement on hosts: those with local tensors and scratch

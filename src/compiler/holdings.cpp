@@ -198,13 +198,13 @@ bool receives(const ir::Task& task, int rank) { return is_end(task, &layout::Msg
 
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   const auto at = [&](int stage) {
-    return StateKey{.phase = task.phase, .replica = task.replica, .micro_batch = task.micro_batch, .stage = stage};
+    return StateKey{.phase = task.phase, .replica = task.replica(), .micro_batch = task.micro_batch(), .stage = stage};
   };
-  if (task.kind == ir::TaskKind::run) return {at(task.stage)};
+  if (task.kind() == ir::TaskKind::run) return {at(task.stage())};
   std::vector<StateKey> states;
-  if (task.kind != ir::TaskKind::send) return states;
-  if (sends(task, rank)) states.push_back(at(task.stage));
-  if (receives(task, rank)) states.push_back(at(task.forward() ? task.stage + 1 : task.stage - 1));
+  if (task.kind() != ir::TaskKind::send) return states;
+  if (sends(task, rank)) states.push_back(at(task.stage()));
+  if (receives(task, rank)) states.push_back(at(task.forward() ? task.stage() + 1 : task.stage() - 1));
   return states;
 }
 
@@ -212,17 +212,17 @@ namespace {
 
 UnitUse use_of_transfer(const ir::Task& task) {
   return {.phase = task.phase,
-          .unit = task.unit,
-          .gradient = task.kind == ir::TaskKind::reduce_scatter,
-          .stage = task.stage,
-          .micro_batch = task.micro_batch,
-          .pass = task.pass};
+          .unit = task.unit(),
+          .gradient = task.kind() == ir::TaskKind::reduce_scatter,
+          .stage = task.stage(),
+          .micro_batch = task.micro_batch(),
+          .pass = task.pass()};
 }
 
 const ir::StageCode& code_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans) {
   const CompiledStrategy& strategy =
       plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(task.phase)].strategy)];
-  return strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
+  return strategy.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
 }
 
 }  // namespace
@@ -231,9 +231,9 @@ UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bo
   return {.phase = task.phase,
           .unit = unit,
           .gradient = gradient,
-          .stage = task.stage,
-          .micro_batch = code.first_of_block(task.micro_batch),
-          .pass = gradient ? task.pass : code.copy_pass(task.pass)};
+          .stage = task.stage(),
+          .micro_batch = code.first_of_block(task.micro_batch()),
+          .pass = gradient ? task.pass() : code.copy_pass(task.pass())};
 }
 
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {
@@ -241,42 +241,42 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
   std::vector<UnitUse> uses;
   const auto parameters = [&](int unit) { uses.push_back({task.phase, unit, false}); };
   const auto gradients = [&](int unit) { uses.push_back({task.phase, unit, true}); };
-  switch (task.kind) {
+  switch (task.kind()) {
     case TaskKind::run:
     case TaskKind::zero_fill: {
       const ir::StageCode& code = code_of(task, plan, plans);
-      const ir::Segment& segment = code.segment(task.pass);
+      const ir::Segment& segment = code.segment(task.pass());
       const auto of_run = [&](int unit, bool gradient) { uses.push_back(use_of_run(task, code, unit, gradient)); };
-      const bool runs = task.kind == TaskKind::run, makes_gradients = !runs || !task.forward();
+      const bool runs = task.kind() == TaskKind::run, makes_gradients = !runs || !task.forward();
       if (runs && code.gathers())
-        for (const int unit : ir::units_read(segment, task.piece)) of_run(unit, false);
-      if (makes_gradients && code.reduces() && task.micro_batch >= 0)
-        for (const int unit : ir::units_written(segment, task.piece)) {
+        for (const int unit : ir::units_read(segment, task.piece())) of_run(unit, false);
+      if (makes_gradients && code.reduces() && task.micro_batch() >= 0)
+        for (const int unit : ir::units_written(segment, task.piece())) {
           of_run(unit, true);
           gradients(unit);
         }
       for (const int unit : code.units) {
         if (runs && !code.gathers()) parameters(unit);
-        if (makes_gradients && (!code.reduces() || task.micro_batch < 0)) gradients(unit);
+        if (makes_gradients && (!code.reduces() || task.micro_batch() < 0)) gradients(unit);
       }
       break;
     }
     case TaskKind::gather:
-      parameters(task.unit);
+      parameters(task.unit());
       uses.push_back(use_of_transfer(task));
       break;
     case TaskKind::reduce_scatter:
-      gradients(task.unit);
+      gradients(task.unit());
       uses.push_back(use_of_transfer(task));
       break;
     case TaskKind::reduce:
-      gradients(task.unit);
+      gradients(task.unit());
       break;
     case TaskKind::allocate:
     case TaskKind::move:
-      parameters(task.unit);
-      if (task.phase > 0 && (task.kind == TaskKind::allocate || sends(task, rank)))
-        uses.push_back({task.phase - 1, task.unit, false});
+      parameters(task.unit());
+      if (task.phase > 0 && (task.kind() == TaskKind::allocate || sends(task, rank)))
+        uses.push_back({task.phase - 1, task.unit(), false});
       break;
     case TaskKind::send:
     case TaskKind::broadcast:
@@ -293,8 +293,8 @@ std::vector<UnitUse> uses_until_start(const ir::Task& task, int rank, const ir::
   for (const ir::Wait& wait : task.after) {
     const ir::Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
     if (std::ranges::find(awaited.ranks, rank) == awaited.ranks.end()) continue;
-    if (awaited.kind == ir::TaskKind::reduce_scatter) uses.push_back(use_of_transfer(awaited));
-    if (awaited.kind == ir::TaskKind::gather) uses.push_back({awaited.phase, awaited.unit, false});
+    if (awaited.kind() == ir::TaskKind::reduce_scatter) uses.push_back(use_of_transfer(awaited));
+    if (awaited.kind() == ir::TaskKind::gather) uses.push_back({awaited.phase, awaited.unit(), false});
   }
   return uses;
 }
@@ -304,14 +304,14 @@ std::multimap<int, int> rooms_of(const ir::Program& program, int rank, const bat
   const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
   std::set<UnitUse> read;
   for (const int id : tasks)
-    if (const ir::Task& task = program.tasks[static_cast<size_t>(id)]; task.kind == ir::TaskKind::run)
+    if (const ir::Task& task = program.tasks[static_cast<size_t>(id)]; task.kind() == ir::TaskKind::run)
       for (const UnitUse& use : unit_uses(task, rank, plan, plans))
         if (use.of_run() && !use.gradient) read.insert(use);
   std::multimap<int, int> rooms;
   int last = kStart;  // compute task that the gathers so far wait for
   for (const int id : tasks) {
     const ir::Task& task = program.tasks[static_cast<size_t>(id)];
-    if (task.kind != ir::TaskKind::gather) continue;
+    if (task.kind() != ir::TaskKind::gather) continue;
     for (const ir::Wait& wait : task.after) {
       const ir::Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
       if (awaited.queue == ir::Queue::compute && std::ranges::find(awaited.ranks, rank) != awaited.ranks.end())
@@ -325,7 +325,7 @@ std::multimap<int, int> rooms_of(const ir::Program& program, int rank, const bat
 std::vector<int> params_of(const ir::Task& gather, const batch::StepPlan& plan, const Plans& plans) {
   std::vector<int> params;
   for (const ir::ParamUse& use : code_of(gather, plan, plans).params)
-    if (plans.graph().param(use.param).unit == gather.unit) params.push_back(use.param);
+    if (plans.graph().param(use.param).unit == gather.unit()) params.push_back(use.param);
   return params;
 }
 

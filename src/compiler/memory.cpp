@@ -153,7 +153,7 @@ class Replay {
     for (const int id : tasks_) {
       if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
-          if (++runs_[{task(id).phase, task(id).stage, gradient}] == 1)
+          if (++runs_[{task(id).phase, task(id).stage(), gradient}] == 1)
             for (const int unit : stage_of(task(id)).units) ++users_of({task(id).phase, unit, gradient});
       } else {
         for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) ++users_of(use);
@@ -179,7 +179,7 @@ class Replay {
       post(id);
       if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
-          if (--runs_.at({task(id).phase, task(id).stage, gradient}) == 0)
+          if (--runs_.at({task(id).phase, task(id).stage(), gradient}) == 0)
             for (const int unit : stage_of(task(id)).units) used({task(id).phase, unit, gradient});
       } else {
         for (const UnitUse& use : unit_uses(task(id), holdings_.rank(), plan_, plans_)) used(use);
@@ -191,7 +191,7 @@ class Replay {
   }
 
   // Runs of a stage that use the same units count as one user of each.
-  bool is_alike(const Task& t) const { return t.kind == TaskKind::run && !stage_of(t).reduces(); }
+  bool is_alike(const Task& t) const { return t.kind() == TaskKind::run && !stage_of(t).reduces(); }
   // What unit_uses says of them: of working parameters, and after the forward pass of gradients, too.
   static std::span<const bool> uses_of_run(const Task& run) {
     static constexpr std::array<bool, 2> kUses = {false, true};
@@ -227,7 +227,7 @@ class Replay {
     std::multimap<int, int> receives;
     std::map<QueueKey, int> last;
     for (const int id : tasks_) {
-      if (task(id).kind != TaskKind::send) continue;
+      if (task(id).kind() != TaskKind::send) continue;
       const auto [it, fresh] = last.try_emplace(queue_of(task(id), holdings_.rank()), id);
       int before = fresh ? kStart : std::exchange(it->second, id);
       if (!is_received(task(id), holdings_.rank())) continue;
@@ -239,7 +239,7 @@ class Replay {
   }
 
   void perform(const Task& t) {
-    switch (t.kind) {
+    switch (t.kind()) {
       case TaskKind::allocate:
         return allocate(t);
       case TaskKind::run:
@@ -265,14 +265,14 @@ class Replay {
   // As WorkingParameters::allocate: memory for what the rank does not have; what the next strategy keeps lives on with
   // its working parameters.
   void allocate(const Task& t) {
-    std::map<int, int>& blocks = working_[{t.phase, t.unit, false}];
-    for (const WorkingGroup& group : holdings_.working(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit)) {
+    std::map<int, int>& blocks = working_[{t.phase, t.unit(), false}];
+    for (const WorkingGroup& group : holdings_.working(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit())) {
       if (group.source == WorkingGroup::Source::home) continue;
       const int fresh = group.source == WorkingGroup::Source::own ? parameters_.take(group.elements * compute_) : -1;
       for (const int p : group.params) {
         int id = fresh;
         if (group.source == WorkingGroup::Source::previous) {
-          const std::map<int, int>& before = working_.at({t.phase - 1, t.unit, false});
+          const std::map<int, int>& before = working_.at({t.phase - 1, t.unit(), false});
           const auto kept = before.find(p);
           if (kept == before.end()) continue;  // home's compute copy
           id = kept->second;
@@ -286,10 +286,10 @@ class Replay {
 
   void zero_fill(const Task& t) {
     const ir::StageCode& stage = stage_of(t);
-    if (t.micro_batch < 0)
+    if (t.micro_batch() < 0)
       for (const ir::ParamUse& use : stage.params) accumulate(t.phase, use.param);
     else
-      for (const int unit : ir::units_written(stage.segment(t.pass), t.piece))
+      for (const int unit : ir::units_written(stage.segment(t.pass()), t.piece()))
         for (const ir::ParamUse& use : stage.params)
           if (plans_.graph().param(use.param).unit == unit) make_gradient(t, use.param);
   }
@@ -346,32 +346,32 @@ class Replay {
 
   const ir::StageCode& stage_of(const Task& t, int stage) const {
     const CompiledStrategy& s = plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))];
-    return s.groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(stage)];
+    return s.groups[static_cast<size_t>(t.group())].stages[static_cast<size_t>(stage)];
   }
-  const ir::StageCode& stage_of(const Task& t) const { return stage_of(t, t.stage); }
+  const ir::StageCode& stage_of(const Task& t) const { return stage_of(t, t.stage()); }
 
   const CompiledStrategy& compiled(const Task& t) const {
     return plans_.strategies()[static_cast<size_t>(strategy_of(t.phase))];
   }
-  RunPlace place(const Task& t, int stage) const { return compiled(t).place_of(t.replica, stage, holdings_.rank()); }
+  RunPlace place(const Task& t, int stage) const { return compiled(t).place_of(t.replica(), stage, holdings_.rank()); }
 
   MicroBatchState& state_of(const Task& t, int stage) {
     const auto [it, fresh] =
-        states_.try_emplace({.phase = t.phase, .replica = t.replica, .micro_batch = t.micro_batch, .stage = stage});
+        states_.try_emplace({.phase = t.phase, .replica = t.replica(), .micro_batch = t.micro_batch(), .stage = stage});
     if (!fresh) return it->second;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]
-                         .replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
+                         .replica[static_cast<size_t>(t.replica())][static_cast<size_t>(t.micro_batch())];
     const auto [ring, position] = place(t, stage);
     it->second.position = position;
     it->second.pattern =
-        ir::pattern_of(stage_of(t, stage), compiled(t).code_ranks(t.replica, stage, ring), plans_.cluster());
+        ir::pattern_of(stage_of(t, stage), compiled(t).code_ranks(t.replica(), stage, ring), plans_.cluster());
     it->second.local = &stages_.at(stage_of(t, stage), it->second.position);
     it->second.slot.assign(it->second.local->buffers(), -1);
     it->second.root.assign(it->second.local->roots(), -1);
     const i64 T = mb.T[static_cast<size_t>(ring)];
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
     it->second.extent = {T, batch::squared_lengths(shard)};
-    const i64 rows = key_rows(compiled(t), t.replica, stage, place(t, stage), mb, plans_.cluster());
+    const i64 rows = key_rows(compiled(t), t.replica(), stage, place(t, stage), mb, plans_.cluster());
     it->second.size = {.tokens = T,
                        .longest = batch::longest(shard),
                        .seen_keys = rows,
@@ -419,9 +419,9 @@ class Replay {
   void run_segment(const Task& t) {
     meter_.recent();
     const ir::StageCode& stage = stage_of(t);
-    MicroBatchState& state = state_of(t, t.stage);
-    const std::vector<ir::Instr>& code = stage.segment(t.pass).code;
-    const std::vector<i64>& workspaces = state.local->workspaces(t.pass, state.size);
+    MicroBatchState& state = state_of(t, t.stage());
+    const std::vector<ir::Instr>& code = stage.segment(t.pass()).code;
+    const std::vector<i64>& workspaces = state.local->workspaces(t.pass(), state.size);
     const auto scratch = [&](size_t i) {
       return ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens);
     };
@@ -435,17 +435,17 @@ class Replay {
           allocate(stage, b, state);
       }
       if (!code[i].op) return meter_.take(MemoryClass::workspace, scratch(i));
-      if (const i64 head_dim = state.local->rotary_head_dim(t.pass, i)) grow_tables(head_dim, state.size.longest);
+      if (const i64 head_dim = state.local->rotary_head_dim(t.pass(), i)) grow_tables(head_dim, state.size.longest);
       meter_.touch(MemoryClass::workspace, workspaces[i]);
     };
     const auto end = [&](size_t i) {
       if (!code[i].op) meter_.drop(MemoryClass::workspace, scratch(i));
       for (const int b : code[i].drop) release(stage, b, state);
     };
-    ir::walk(stage.segment(t.pass), t.piece, start, end);
+    ir::walk(stage.segment(t.pass()), t.piece(), start, end);
     i64& highest = phase_peaks_[static_cast<size_t>(t.phase)];
     highest = std::max(highest, meter_.recent());
-    if (t.forward() && ir::is_last(stage.segment(t.pass), t.piece)) keep(stage, state);
+    if (t.forward() && ir::is_last(stage.segment(t.pass()), t.piece())) keep(stage, state);
   }
 
   void keep(const ir::StageCode& stage, MicroBatchState& state) {
@@ -481,13 +481,13 @@ class Replay {
     allocate(code, t.forward() ? code.act_in : code.grad_in, state_of(t, to));
   }
 
-  static int target_of(const Task& t) { return t.forward() ? t.stage + 1 : t.stage - 1; }
+  static int target_of(const Task& t) { return t.forward() ? t.stage() + 1 : t.stage() - 1; }
 
   // The sender's tensor goes, unless the backward pass reads it. The rank's next chunk takes it over as it is.
   void sent(const Task& t) {
-    if (place(t, t.stage).position < 0) return;
+    if (place(t, t.stage()).position < 0) return;
     const ir::StageCode& code = stage_of(t);
-    MicroBatchState& state = state_of(t, t.stage);
+    MicroBatchState& state = state_of(t, t.stage());
     if (const int to = target_of(t); place(t, to).position >= 0) {
       const ir::StageCode& next = stage_of(t, to);
       const int block = state.slot.at(static_cast<size_t>(t.forward() ? code.act_out : code.grad_out));

@@ -30,7 +30,7 @@ class Ordering {
   Ordering(std::vector<Task> tasks, const cluster::Cluster& cluster)
       : tasks_(std::move(tasks)), open_(tasks_.size(), 0), first_(tasks_.size() + 1, 0) {
     for (Task& task : tasks_)
-      if (task.kind != ir::TaskKind::run) task.end = transfer_time(task, cluster);
+      if (task.kind() != ir::TaskKind::run) task.end = transfer_time(task, cluster);
     const std::vector<std::pair<int, int>> edges = edges_of(cluster.ranks());
     for (const auto& [from, to] : edges) {
       ++first_[static_cast<size_t>(from) + 1];
@@ -138,14 +138,11 @@ layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& 
 
 QueueNumbers::QueueNumbers(const std::vector<ir::Task>& tasks, int ranks) : ranks_(ranks) {
   int stages = 0;
-  for (const ir::Task& task : tasks) stages = std::max(stages, task.stage + 1);
-  of_rank_ = kKinds + 2 * stages;
+  for (const ir::Task& task : tasks) stages = std::max(stages, ir::stage_of_queue(task) + 1);
+  of_rank_ = kKinds * stages;
 }
 
-QueueKey queue_of(const ir::Task& task, int rank) {
-  const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
-  return {rank, task.queue, p2p ? task.stage : 0};
-}
+QueueKey queue_of(const ir::Task& task, int rank) { return {rank, task.queue, ir::stage_of_queue(task)}; }
 
 i64 estimate_compute(const SegmentCost& cost, double T, double pairs) {
   return static_cast<i64>(1e9 * (cost.flops(T, pairs) / kFlops + cost.bytes(T, pairs) / kMemory));

@@ -10,8 +10,7 @@
 
 namespace switchyard::compiler {
 
-/// A queue of a rank: rank, kind, and for point-to-point queues the sending stage (each stage and direction has its own
-/// queue).
+/// A queue of a rank: rank, kind, ir::stage_of_queue.
 using QueueKey = std::tuple<int, ir::Queue, int>;
 QueueKey queue_of(const ir::Task& task, int rank);
 
@@ -21,10 +20,7 @@ class QueueNumbers {
   QueueNumbers(const std::vector<ir::Task>& tasks, int ranks);
   size_t count() const { return static_cast<size_t>(ranks_ * of_rank_); }
   size_t of(const ir::Task& task, int rank) const {
-    int queue = static_cast<int>(task.queue);
-    if (task.queue == ir::Queue::forward || task.queue == ir::Queue::backward)
-      queue = kKinds + 2 * task.stage + (task.queue == ir::Queue::backward);
-    return static_cast<size_t>(rank * of_rank_ + queue);
+    return static_cast<size_t>(rank * of_rank_ + ir::stage_of_queue(task) * kKinds + static_cast<int>(task.queue));
   }
 
  private:

@@ -44,7 +44,7 @@ std::string waits_text(const Task& task, const std::vector<ir::Wait>& waits) {
     std::string list;
     for (const int id : tasks) list += fmt::format("{}{}", list.empty() ? "" : ",", id);
     if (unit >= 0)
-      list = task.kind == TaskKind::run ? fmt::format("u{}:{}", unit, list) : fmt::format("{}.u{}", list, unit);
+      list = task.kind() == TaskKind::run ? fmt::format("u{}:{}", unit, list) : fmt::format("{}.u{}", list, unit);
     text += (text.empty() ? "" : " ") + list;
   }
   return text;
@@ -85,8 +85,8 @@ class ProgramPrinter {
   void find_rounds() {
     for (const Task& task : program_.tasks)
       if (task.bytes > 0 &&
-          (task.kind == TaskKind::move || task.kind == TaskKind::reduce || task.kind == TaskKind::broadcast))
-        rounds_[{task.kind, task.phase, task.unit}].insert(task.round);
+          (task.kind() == TaskKind::move || task.kind() == TaskKind::reduce || task.kind() == TaskKind::broadcast))
+        rounds_[{task.kind(), task.phase, task.unit()}].insert(task.round());
   }
 
   int strategy_of(int phase) const { return plan_.phases[static_cast<size_t>(phase)].strategy; }
@@ -95,13 +95,13 @@ class ProgramPrinter {
   i64 copied_bytes(const Task& task) const {
     const int previous = task.phase == 0 ? -1 : strategy_of(task.phase - 1), now = strategy_of(task.phase);
     i64 elements = 0;
-    for (const auto& [rank, copied] : copied_elements(plans_, now, previous, task.unit)) elements += copied;
+    for (const auto& [rank, copied] : copied_elements(plans_, now, previous, task.unit())) elements += copied;
     return elements * size_of(plans_.graph().precision().compute);
   }
 
   bool is_shown(const Task& task) const {
-    if (task.kind != TaskKind::allocate) return true;
-    return !rounds_.contains({TaskKind::move, task.phase, task.unit}) && copied_bytes(task) > 0;
+    if (task.kind() != TaskKind::allocate) return true;
+    return !rounds_.contains({TaskKind::move, task.phase, task.unit()}) && copied_bytes(task) > 0;
   }
 
   // Waits that neither the order within a queue nor a task shown before in the same queue implies. A task that is not
@@ -148,27 +148,27 @@ class ProgramPrinter {
   }
 
   std::string name(const Task& task) const {
-    switch (task.kind) {
+    switch (task.kind()) {
       case TaskKind::allocate:
-        return fmt::format("allocate {} u{}", change(task), task.unit);
+        return fmt::format("allocate {} u{}", change(task), task.unit());
       case TaskKind::move:
-        return fmt::format("move {} u{}{}", change(task), task.unit, round_text(task));
+        return fmt::format("move {} u{}{}", change(task), task.unit(), round_text(task));
       case TaskKind::run:
-        return fmt::format("run {} {}{}{}", stage_text(task), name_of(task.pass), position(task), piece_text(task));
+        return fmt::format("run {} {}{}{}", stage_text(task), name_of(task.pass()), position(task), piece_text(task));
       case TaskKind::send:
         return fmt::format("send {} {}{}", letter(task), task.forward() ? "act" : "grad", position(task));
       case TaskKind::zero_fill:
-        return fmt::format("zero-fill {} replica{}{}{}", stage_text(task), task.replica, item_text(task),
+        return fmt::format("zero-fill {} replica{}{}{}", stage_text(task), task.replica(), item_text(task),
                            piece_text(task));
       case TaskKind::gather:
-        return fmt::format("gather {}{} u{}{}", stage_text(task), item_text(task), task.unit, item_round_text(task));
+        return fmt::format("gather {}{} u{}{}", stage_text(task), item_text(task), task.unit(), item_round_text(task));
       case TaskKind::reduce_scatter:
-        return fmt::format("reduce-scatter {}{} u{}{}", stage_text(task), item_text(task), task.unit,
+        return fmt::format("reduce-scatter {}{} u{}{}", stage_text(task), item_text(task), task.unit(),
                            item_round_text(task));
       case TaskKind::reduce:
-        return fmt::format("reduce {} u{}{}", letter(task), task.unit, round_text(task));
+        return fmt::format("reduce {} u{}{}", letter(task), task.unit(), round_text(task));
       case TaskKind::broadcast:
-        return fmt::format("broadcast u{}{}", task.unit, round_text(task));
+        return fmt::format("broadcast u{}{}", task.unit(), round_text(task));
       default:
         return ir::name_of(task);
     }
@@ -182,37 +182,39 @@ class ProgramPrinter {
 
   std::string stage_text(const Task& task) const {
     const auto& group =
-        plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))].groups[static_cast<size_t>(task.group)];
-    return letter(task) + (group.stages.size() > 1 ? fmt::format(".s{}", task.stage) : "");
+        plans_.strategies()[static_cast<size_t>(strategy_of(task.phase))].groups[static_cast<size_t>(task.group())];
+    return letter(task) + (group.stages.size() > 1 ? fmt::format(".s{}", task.stage()) : "");
   }
 
   std::string position(const Task& task) const {
     const auto& replicas = plan_.phases[static_cast<size_t>(task.phase)].replica;
-    const bool one = replicas[static_cast<size_t>(task.replica)].size() == 1 && replicas.size() > 1;
-    return (replicas.size() > 1 ? fmt::format(" replica{}", task.replica) : "") +
-           (one ? "" : fmt::format(" mb{}", task.micro_batch));
+    const bool one = replicas[static_cast<size_t>(task.replica())].size() == 1 && replicas.size() > 1;
+    return (replicas.size() > 1 ? fmt::format(" replica{}", task.replica()) : "") +
+           (one ? "" : fmt::format(" mb{}", task.micro_batch()));
   }
 
   static std::string piece_text(const Task& task) {
-    return task.piece == ir::kWhole ? "" : fmt::format(" piece{}", task.piece);
+    return task.piece() == ir::kWhole ? "" : fmt::format(" piece{}", task.piece());
   }
   // Of what the runs of a stage share.
   static std::string item_text(const Task& task) {
-    return task.micro_batch < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass), task.micro_batch);
+    return task.micro_batch() < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass()), task.micro_batch());
   }
-  static std::string item_round_text(const Task& task) { return task.round > 0 ? fmt::format(" r{}", task.round) : ""; }
+  static std::string item_round_text(const Task& task) {
+    return task.round() > 0 ? fmt::format(" r{}", task.round()) : "";
+  }
 
   std::string round_text(const Task& task) const {
-    const auto found = rounds_.find({task.kind, task.phase, task.unit});
+    const auto found = rounds_.find({task.kind(), task.phase, task.unit()});
     const bool several = found != rounds_.end() && found->second.size() > 1;
-    return several && task.bytes > 0 ? fmt::format(" r{}", task.round) : "";
+    return several && task.bytes > 0 ? fmt::format(" r{}", task.round()) : "";
   }
 
   std::string transfers(const Task& task) const {
-    if (task.kind == TaskKind::allocate) return fmt::format("local {}", copied_bytes(task));
+    if (task.kind() == TaskKind::allocate) return fmt::format("local {}", copied_bytes(task));
     if (task.messages.empty()) return "";
     if (task.bytes == 0) return "local";
-    const i64 element = size_of(ir::type_of(task.kind, plans_.graph().precision()));
+    const i64 element = size_of(ir::type_of(task.kind(), plans_.graph().precision()));
     std::map<std::pair<int, int>, i64> pairs;
     for (const layout::Msg& m : task.messages)
       if (m.src != m.dst) pairs[{m.src, m.dst}] += m.box.elements() * element;

@@ -148,7 +148,7 @@ class WorstOrder {
 }  // namespace
 
 bool is_received(const Task& task, int rank) {
-  return task.kind == TaskKind::send && receives(task, rank) && !sends(task, rank);
+  return task.kind() == TaskKind::send && receives(task, rank) && !sends(task, rank);
 }
 
 Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
@@ -156,22 +156,22 @@ Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
   std::map<Replica, std::set<int>> ranks;
   std::vector<bool> sent(program.tasks.size(), false);  // what the run makes
   for (const Task& task : program.tasks) {
-    if (task.kind != TaskKind::send) continue;
-    ranks[{task.phase, task.replica}].insert(task.ranks.begin(), task.ranks.end());
+    if (task.kind() != TaskKind::send) continue;
+    ranks[{task.phase, task.replica()}].insert(task.ranks.begin(), task.ranks.end());
     for (const ir::Wait& wait : task.after) sent[static_cast<size_t>(wait.task)] = true;
   }
   for (const Task& task : program.tasks)
-    if (task.kind == TaskKind::run)
-      if (const auto replica = ranks.find({task.phase, task.replica}); replica != ranks.end())
+    if (task.kind() == TaskKind::run)
+      if (const auto replica = ranks.find({task.phase, task.replica()}); replica != ranks.end())
         replica->second.insert(task.ranks.begin(), task.ranks.end());
   std::map<Replica, ReplicaClocks> clocks;
   for (const auto& [replica, members] : ranks) clocks.emplace(replica, members);
   for (size_t id = 0; id < program.tasks.size(); ++id) {
     const Task& task = program.tasks[id];
-    if (task.kind != TaskKind::run && task.kind != TaskKind::send) continue;
-    const auto replica = clocks.find({task.phase, task.replica});
+    if (task.kind() != TaskKind::run && task.kind() != TaskKind::send) continue;
+    const auto replica = clocks.find({task.phase, task.replica()});
     if (replica == clocks.end()) continue;
-    if (task.kind == TaskKind::run)
+    if (task.kind() == TaskKind::run)
       replica->second.run(task, static_cast<int>(id), sent[id]);
     else
       needs_[id] = replica->second.send(task, static_cast<int>(id));

@@ -8,14 +8,75 @@
 #include "base/fingerprint.hpp"
 
 namespace switchyard::ir {
+namespace {
+
+static_assert(std::variant_size_v<AnyTask> == static_cast<size_t>(TaskKind::update) + 1);
+static_assert(std::is_same_v<std::variant_alternative_t<static_cast<size_t>(TaskKind::gather), AnyTask>, Gather>);
+
+constexpr auto kReplica = [](const auto& of) -> decltype(&of.replica) { return &of.replica; };
+constexpr auto kGroup = [](const auto& of) -> decltype(&of.group) { return &of.group; };
+constexpr auto kStage = [](const auto& of) -> decltype(&of.stage) { return &of.stage; };
+constexpr auto kMicroBatch = [](const auto& of) -> decltype(&of.micro_batch) { return &of.micro_batch; };
+constexpr auto kPass = [](const auto& of) -> decltype(&of.pass) { return &of.pass; };
+constexpr auto kPiece = [](const auto& of) -> decltype(&of.piece) { return &of.piece; };
+constexpr auto kUnit = [](const auto& of) -> decltype(&of.unit) { return &of.unit; };
+constexpr auto kRound = [](const auto& of) -> decltype(&of.round) { return &of.round; };
+
+// The member to which `get` points; null if the task's kind doesn't have it.
+template <class Value, class Get>
+const Value* find(const Task& task, const Get& get) {
+  return std::visit(
+      [&](const auto& of) -> const Value* {
+        if constexpr (requires { get(of); })
+          return get(of);
+        else
+          return nullptr;
+      },
+      task.what);
+}
+
+template <class Value, class Get>
+Value value_of(const Task& task, const char* name, const Get& get) {
+  const Value* found = find<Value>(task, get);
+  check(found != nullptr, "{} has no {}", task, name);
+  return *found;
+}
+
+template <class Value, class Get>
+Value value_or(const Task& task, const Get& get, Value other) {
+  const Value* found = find<Value>(task, get);
+  return found ? *found : other;
+}
+
+}  // namespace
+
+int Task::replica() const { return value_of<int>(*this, "replica", kReplica); }
+int Task::group() const { return value_of<int>(*this, "group", kGroup); }
+int Task::stage() const { return value_of<int>(*this, "stage", kStage); }
+int Task::micro_batch() const { return value_of<int>(*this, "micro-batch", kMicroBatch); }
+Pass Task::pass() const { return value_of<Pass>(*this, "pass", kPass); }
+int Task::piece() const { return value_of<int>(*this, "piece", kPiece); }
+int Task::unit() const { return value_of<int>(*this, "unit", kUnit); }
+int Task::round() const { return value_of<int>(*this, "round", kRound); }
+
+std::array<int, 8> numbers_of(const Task& task) {
+  return {value_or(task, kReplica, -1),   value_or(task, kGroup, -1),
+          value_or(task, kStage, -1),     value_or(task, kMicroBatch, -1),
+          value_or(task, kUnit, -1),      value_or(task, kRound, -1),
+          value_or(task, kPiece, kWhole), static_cast<int>(value_or(task, kPass, Pass::F))};
+}
+
+int stage_of_queue(const Task& task) {
+  return task.queue == Queue::forward || task.queue == Queue::backward ? task.stage() : 0;
+}
+
 std::uint64_t Program::fingerprint() const {
   Fingerprint hash;
   for (const Task& t : tasks) {
-    hash.add(static_cast<i64>(t.kind));
+    hash.add(static_cast<i64>(t.kind()));
     hash.add(static_cast<i64>(t.queue));
-    for (const int number : {t.phase, t.replica, t.group, t.stage, t.micro_batch, t.unit, t.round, t.piece})
-      hash.add(number);
-    hash.add(static_cast<i64>(t.pass));
+    hash.add(t.phase);
+    for (const int number : numbers_of(t)) hash.add(number);
     for (const size_t size : {t.ranks.size(), t.after.size(), t.messages.size()}) hash.add(static_cast<i64>(size));
     hash.add(t.bytes);
     for (const int rank : t.ranks) hash.add(rank);
@@ -76,39 +137,42 @@ DType type_of(TaskKind transfer, const Precision& precision) {
 
 namespace {
 
-std::string piece_text(const Task& task) { return task.piece == kWhole ? "" : fmt::format(" piece {}", task.piece); }
+std::string piece_text(const Task& task) {
+  return task.piece() == kWhole ? "" : fmt::format(" piece {}", task.piece());
+}
 
 }  // namespace
 
 std::string name_of(const Task& task) {
-  switch (task.kind) {
+  switch (task.kind()) {
     case TaskKind::allocate:
-      return fmt::format("allocate phase {} u{}", task.phase, task.unit);
+      return fmt::format("allocate phase {} u{}", task.phase, task.unit());
     case TaskKind::move:
-      return fmt::format("move phase {} u{} r{}", task.phase, task.unit, task.round);
+      return fmt::format("move phase {} u{} r{}", task.phase, task.unit(), task.round());
     case TaskKind::run:
-      return fmt::format("run phase {} replica {} stage {} {} mb{}{}", task.phase, task.replica, task.stage,
-                         name_of(task.pass), task.micro_batch, piece_text(task));
+      return fmt::format("run phase {} replica {} stage {} {} mb{}{}", task.phase, task.replica(), task.stage(),
+                         name_of(task.pass()), task.micro_batch(), piece_text(task));
     case TaskKind::send:
       return fmt::format("send {} phase {} replica {} stage {} mb{}", task.forward() ? "act" : "grad", task.phase,
-                         task.replica, task.stage, task.micro_batch);
+                         task.replica(), task.stage(), task.micro_batch());
     case TaskKind::zero_fill:
-      return fmt::format("zero-fill phase {} replica {} stage {}{}{}", task.phase, task.replica, task.stage,
-                         task.micro_batch < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass), task.micro_batch),
-                         piece_text(task));
+      return fmt::format(
+          "zero-fill phase {} replica {} stage {}{}{}", task.phase, task.replica(), task.stage(),
+          task.micro_batch() < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass()), task.micro_batch()),
+          piece_text(task));
     case TaskKind::gather:
     case TaskKind::reduce_scatter:
       return fmt::format("{} phase {} stage {} {} mb{} u{} r{}",
-                         task.kind == TaskKind::gather ? "gather" : "reduce-scatter", task.phase, task.stage,
-                         name_of(task.pass), task.micro_batch, task.unit, task.round);
+                         task.kind() == TaskKind::gather ? "gather" : "reduce-scatter", task.phase, task.stage(),
+                         name_of(task.pass()), task.micro_batch(), task.unit(), task.round());
     case TaskKind::reduce:
-      return fmt::format("reduce phase {} u{} r{}", task.phase, task.unit, task.round);
+      return fmt::format("reduce phase {} u{} r{}", task.phase, task.unit(), task.round());
     case TaskKind::broadcast:
-      return fmt::format("broadcast u{} r{}", task.unit, task.round);
+      return fmt::format("broadcast u{} r{}", task.unit(), task.round());
     case TaskKind::norm:
       return "norm";
     case TaskKind::update:
-      return fmt::format("update u{}", task.unit);
+      return fmt::format("update u{}", task.unit());
   }
   throw InternalError("name_of: unknown task");
 }

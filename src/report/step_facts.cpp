@@ -43,7 +43,7 @@ class LinkCounter {
               {"keys and values between ring ranks"}} {}
 
   void add(const ir::Task& task) {
-    switch (task.kind) {
+    switch (task.kind()) {
       case ir::TaskKind::run:
         return add_segment(task);
       case ir::TaskKind::send:
@@ -70,20 +70,20 @@ class LinkCounter {
   }
 
   void add_messages(LinkUse& use, const ir::Task& task) {
-    const i64 element = size_of(ir::type_of(task.kind, plans_.graph().precision()));
+    const i64 element = size_of(ir::type_of(task.kind(), plans_.graph().precision()));
     for (const layout::Msg& m : task.messages) add_bytes(use, m.src, m.dst, m.box.elements() * element);
   }
 
   void add_segment(const ir::Task& task) {
     const batch::MicroBatch& mb =
         plan_.phases[static_cast<size_t>(task.phase)]
-            .replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
+            .replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())];
     const CompiledStrategy& strategy = strategy_of(plans_, plan_, task.phase);
     const ir::StageCode& stage =
-        strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)];
-    const ir::Segment& segment = stage.segment(task.pass);
-    const ir::PieceRange range = ir::range_of(segment, task.piece);
-    const compiler::RingKeys keys = compiler::ring_keys(strategy, task.replica, task.stage, mb, plans_.cluster());
+        strategy.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
+    const ir::Segment& segment = stage.segment(task.pass());
+    const ir::PieceRange range = ir::range_of(segment, task.piece());
+    const compiler::RingKeys keys = compiler::ring_keys(strategy, task.replica(), task.stage(), mb, plans_.cluster());
     const std::vector<std::vector<int>>& ranks = keys.ranks;
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];

@@ -39,6 +39,7 @@ class Channels {
 
  private:
   using Key = std::tuple<int, int, std::vector<int>>;  // queue or kWithin, stage or who, ranks
+  static Key key_of(const ir::Task& transfer);
 
   std::map<Key, NumberedChannel> channels_;
 };

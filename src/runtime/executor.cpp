@@ -59,16 +59,16 @@ class SpanCutter {
 struct Executor::StageRunner {
   StageRunner(const compiler::Plans& plans, const compiler::CompiledStrategy& s, const Task& task, int at, int rank,
               at::Device device)
-      : stage(s.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(at)]),
-        ring(s.place_of(task.replica, at, rank).ring),
-        position(s.place_of(task.replica, at, rank).position),
-        ranks(s.code_ranks(task.replica, at, ring)),
+      : stage(s.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(at)]),
+        ring(s.place_of(task.replica(), at, rank).ring),
+        position(s.place_of(task.replica(), at, rank).position),
+        ranks(s.code_ranks(task.replica(), at, ring)),
         pattern(ir::pattern_of(stage, ranks, plans.cluster())),
         reads_tokens(compiler::reads_tokens(stage, plans.graph())),
         runner(plans.graph(), stage, position, plans.graph().precision().state, device) {
-    check(position >= 0, "rank {} is not in stage {} of replica {}", rank, at, task.replica);
-    for (int other = 0; other < s.ring_ranks(task.replica); ++other)
-      peers.push_back(s.code_ranks(task.replica, at, other)[static_cast<size_t>(position)]);
+    check(position >= 0, "rank {} is not in stage {} of replica {}", rank, at, task.replica());
+    for (int other = 0; other < s.ring_ranks(task.replica()); ++other)
+      peers.push_back(s.code_ranks(task.replica(), at, other)[static_cast<size_t>(position)]);
   }
   const ir::StageCode& stage;
   int ring, position;
@@ -103,9 +103,9 @@ struct Executor::Step {
     size_t count = program.tasks.size();
     for (const int id : tasks) {
       const Task& task = program.tasks[static_cast<size_t>(id)];
-      if (task.kind != TaskKind::run || task.forward()) continue;
-      const ir::Segment& segment = runner_of(task).stage.segment(task.pass);
-      const ir::PieceRange range = ir::range_of(segment, task.piece);
+      if (task.kind() != TaskKind::run || task.forward()) continue;
+      const ir::Segment& segment = runner_of(task).stage.segment(task.pass());
+      const ir::PieceRange range = ir::range_of(segment, task.piece());
       for (const ir::UnitEvent& release : segment.releases)
         if (range.first <= static_cast<size_t>(release.instr) && static_cast<size_t>(release.instr) < range.end)
           release_flag[{id, release.unit}] = count++;
@@ -119,15 +119,15 @@ struct Executor::Step {
   RunKey run_key(const Task& task) const {
     const int strategy = strategy_of(task.phase);
     const ir::StageCode& code = plans.strategies()[static_cast<size_t>(strategy)]
-                                    .groups[static_cast<size_t>(task.group)]
-                                    .stages[static_cast<size_t>(task.stage)];
+                                    .groups[static_cast<size_t>(task.group())]
+                                    .stages[static_cast<size_t>(task.stage())];
     return {.phase = key(task.phase),
             .gathers = code.gathers(),
             .reduces = code.reduces(),
             .copy = compiler::use_of_run(task, code, -1, false),
             .gradients = compiler::use_of_run(task, code, -1, true)};
   }
-  StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage); }
+  StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage()); }
   StageRunner& runner_of(const Task& task, int stage) {
     return e.stage_runner(plans, strategy_of(task.phase), task, stage);
   }
@@ -177,7 +177,7 @@ struct Executor::Step {
   // Waits of the whole task; those for one unit wait for its flag. A run's waits for units come later, at its hooks.
   void await(const Task& task) {
     for (const ir::Wait& wait : task.after) {
-      if (!mine(wait.task) || (task.kind == TaskKind::run && wait.unit >= 0)) continue;
+      if (!mine(wait.task) || (task.kind() == TaskKind::run && wait.unit >= 0)) continue;
       const auto release = release_flag.find({wait.task, wait.unit});
       signals.wait(release != release_flag.end() ? release->second : static_cast<size_t>(wait.task));
     }
@@ -193,7 +193,7 @@ struct Executor::Step {
       SpanCutter cutter(id, start);
       const double before = input.probe.clock();
       perform(id, task, cutter);
-      if (input.probe.computed && task.kind != TaskKind::run && !ir::is_transfer(task.kind))
+      if (input.probe.computed && task.kind() != TaskKind::run && !ir::is_transfer(task.kind()))
         keep_computed({.task = id, .seconds = input.probe.clock() - before});
       if (input.probe.spans) keep_spans(task, cutter);
       account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
@@ -206,7 +206,7 @@ struct Executor::Step {
   }
 
   void keep_spans(const Task& task, SpanCutter& cutter) {
-    cutter.cut(ir::is_transfer(task.kind));
+    cutter.cut(ir::is_transfer(task.kind()));
     const std::lock_guard lock(mutex);
     const std::vector<TaskSpan> spans = cutter.spans();
     result.spans.insert(result.spans.end(), spans.begin(), spans.end());
@@ -234,9 +234,9 @@ struct Executor::Step {
   }
 
   void perform(int id, const Task& task, SpanCutter& cutter) {
-    switch (task.kind) {
+    switch (task.kind()) {
       case TaskKind::allocate:
-        return e.store_.working.allocate(key(task.phase), key(task.phase - 1), task.unit);
+        return e.store_.working.allocate(key(task.phase), key(task.phase - 1), task.unit());
       case TaskKind::move:
         return move(id, task);
       case TaskKind::run:
@@ -256,7 +256,7 @@ struct Executor::Step {
       case TaskKind::norm:
         return norm(id, task);
       case TaskKind::update:
-        if (result.finite) e.store_.home.update(task.unit, update);
+        if (result.finite) e.store_.home.update(task.unit(), update);
         return;
     }
   }
@@ -301,14 +301,14 @@ struct Executor::Step {
 
   const batch::MicroBatch& micro_batch_of(const Task& task) const {
     return input.plan->phases[static_cast<size_t>(task.phase)]
-        .replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
+        .replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())];
   }
 
   // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
   MicroBatchState& state_of(const Task& task, int at, const StageRunner& stage) {
     const std::lock_guard lock(mutex);
     MicroBatchState& state =
-        states[{.phase = task.phase, .replica = task.replica, .micro_batch = task.micro_batch, .stage = at}];
+        states[{.phase = task.phase, .replica = task.replica(), .micro_batch = task.micro_batch(), .stage = at}];
     if (!state.slots.empty()) return state;
     const batch::MicroBatch& mb = micro_batch_of(task);
     FeedSettings settings{.state = plans.graph().precision().state,
@@ -325,7 +325,7 @@ struct Executor::Step {
 
   void run(int id, const Task& task, SpanCutter& cutter) {
     StageRunner& stage = runner_of(task);
-    MicroBatchState& state = state_of(task, task.stage, stage);
+    MicroBatchState& state = state_of(task, task.stage(), stage);
     RunHooks hooks;
     hooks.await = [&](int unit) {
       cutter.cut(false);
@@ -342,7 +342,7 @@ struct Executor::Step {
       collectives += std::chrono::duration<double>(end - begin).count();
       hidden += std::max(0.0, std::chrono::duration<double>(std::min(end, waiting) - begin).count());
     };
-    const ir::Segment& segment = stage.stage.segment(task.pass);
+    const ir::Segment& segment = stage.stage.segment(task.pass());
     hooks.clock = input.probe.clock;
     if (input.probe.times_operators())
       hooks.timed = [&](int instr, Seconds time) {
@@ -374,11 +374,11 @@ struct Executor::Step {
                                        .peers = stage.peers,
                                        .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
                                        .exchanged = hooks.collective}};
-    stage.runner.run(segment, task.piece, state, e.store_.working, run_key(task), replica, e.rope_, hooks);
-    if (!ir::is_last(segment, task.piece)) return;
+    stage.runner.run(segment, task.piece(), state, e.store_.working, run_key(task), replica, e.rope_, hooks);
+    if (!ir::is_last(segment, task.piece())) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     const bool trained = !stage.stage.backward.code.empty();
-    if (stage.stage.loss >= 0 && task.pass != Pass::W && task.forward() != trained &&
+    if (stage.stage.loss >= 0 && task.pass() != Pass::W && task.forward() != trained &&
         layout::is_first_copy(stage.stage.replica, stage.stage.buffers[static_cast<size_t>(stage.stage.loss)].layout,
                               stage.position))
       add_loss(task, stage, state);
@@ -425,8 +425,8 @@ struct Executor::Step {
     const layout::Box box = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
                                        ir::token_unit(stage.stage.replica, state.feeds.T));
     e.logits_.push_back({.phase = task.phase,
-                         .replica = task.replica,
-                         .micro_batch = task.micro_batch,
+                         .replica = task.replica(),
+                         .micro_batch = task.micro_batch(),
                          .ring_rank = stage.ring,
                          .first_token = box.lo[0],
                          .first_column = box.lo[1],
@@ -436,12 +436,12 @@ struct Executor::Step {
   // Boundary values between two stages of a replica. A rank belongs to one of them, or hands the tensor to its next
   // chunk.
   void send(int id, const Task& task) {
-    const int to = task.forward() ? task.stage + 1 : task.stage - 1;
+    const int to = task.forward() ? task.stage() + 1 : task.stage() - 1;
     const std::vector<compiler::StateKey> here = compiler::states_of(task, e.rank_);
     Transfer transfer;
     at::Tensor sent;
     for (const compiler::StateKey& at : here) {
-      const bool sending = at.stage == task.stage;
+      const bool sending = at.stage == task.stage();
       StageRunner& stage = runner_of(task, at.stage);
       MicroBatchState& state = state_of(task, at.stage, stage);
       const ir::StageCode& code = stage.stage;
@@ -479,13 +479,13 @@ struct Executor::Step {
   void zero(const Task& task) {
     const ir::StageCode& code = runner_of(task).stage;
     const RunKey run = run_key(task);
-    const auto in_piece = [&, units = ir::units_written(code.segment(task.pass), task.piece)](int param) {
+    const auto in_piece = [&, units = ir::units_written(code.segment(task.pass()), task.piece())](int param) {
       return std::ranges::find(units, plans.graph().param(param).unit) != units.end();
     };
     for (const ir::ParamUse& use : code.params)
-      if (task.micro_batch >= 0 && in_piece(use.param))
+      if (task.micro_batch() >= 0 && in_piece(use.param))
         e.store_.working.run_gradient(run, use.param);
-      else if (task.micro_batch < 0 && e.store_.holdings.grad(run.phase.strategy, use.param))
+      else if (task.micro_batch() < 0 && e.store_.holdings.grad(run.phase.strategy, use.param))
         e.store_.working.gradient(run.phase, use.param);
   }
 
@@ -605,8 +605,7 @@ std::unique_ptr<Stream> Executor::new_stream(int threads) {
 }
 
 Stream& Executor::stream(const Task& task) {
-  const bool p2p = task.queue == ir::Queue::forward || task.queue == ir::Queue::backward;
-  std::unique_ptr<Stream>& made = streams_[{static_cast<int>(task.queue), p2p ? task.stage : 0}];
+  std::unique_ptr<Stream>& made = streams_[{static_cast<int>(task.queue), ir::stage_of_queue(task)}];
   if (!made) made = new_stream(task.queue == ir::Queue::compute ? options_.threads : 1);
   return *made;
 }
@@ -618,7 +617,7 @@ Stream& Executor::collective_stream() {
 }
 
 Executor::StageRunner& Executor::stage_runner(const compiler::Plans& plans, int strategy, const Task& task, int stage) {
-  std::unique_ptr<StageRunner>& made = stage_runners_[{&plans, strategy, task.replica, stage}];
+  std::unique_ptr<StageRunner>& made = stage_runners_[{&plans, strategy, task.replica(), stage}];
   if (!made) {
     made = std::make_unique<StageRunner>(plans, plans.strategies()[static_cast<size_t>(strategy)], task, stage, rank_,
                                          options_.device);
@@ -634,7 +633,7 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   // Runners exist before any stream looks them up.
   for (const int id : step.tasks) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
-    if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) step.runner_of(task);
+    if (task.kind() == TaskKind::run || task.kind() == TaskKind::zero_fill) step.runner_of(task);
   }
   step.make_room(compiler::kStart);
   for (const int id : step.tasks)

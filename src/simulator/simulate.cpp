@@ -83,7 +83,7 @@ class Simulator {
   TaskState& state(int id) { return state_[static_cast<size_t>(id)]; }
 
   // Also by copies within a device, where they are part of a switch.
-  static bool communicates(const Task& t) { return ir::is_transfer(t.kind) || t.kind == TaskKind::allocate; }
+  static bool communicates(const Task& t) { return ir::is_transfer(t.kind()) || t.kind() == TaskKind::allocate; }
 
   int tasks() const { return static_cast<int>(program_.tasks.size()); }
 
@@ -94,7 +94,7 @@ class Simulator {
     std::vector<int> last_of_queue(queues_.count(), -1);
     for (int id = 0; id < tasks(); ++id) {
       const Task& t = task(id);
-      if (t.kind == TaskKind::run)
+      if (t.kind() == TaskKind::run)
         add_run(id, graph);
       else
         add_other(id, graph);
@@ -126,7 +126,7 @@ class Simulator {
     s.segment = &segment;
     s.attention_pairs = batch::attention_pairs(costs_.shard(t));
     s.squared_lengths = static_cast<double>(batch::squared_lengths(costs_.shard(t)));
-    if (costs_.makes_own_gradients(t) || t.pass == Pass::W || t.pass == Pass::BW)
+    if (costs_.makes_own_gradients(t) || t.pass() == Pass::W || t.pass() == Pass::BW)
       if (accumulating_.insert(costs_.accumulators_of(t)).second) s.zeroing = costs_.zeroing(t);
     const std::array parts{reinterpret_cast<std::uint64_t>(segment.times), bits(s.attention_pairs),
                            bits(s.squared_lengths), bits(s.zeroing)};
@@ -153,7 +153,7 @@ class Simulator {
       if (!fold_->stands(id)) continue;
       const Task& t = task(id);
       for (const ir::Wait& wait : t.after) {
-        if (t.kind == TaskKind::run && wait.unit >= 0) continue;
+        if (t.kind() == TaskKind::run && wait.unit >= 0) continue;
         const int awaited = fold_->of(wait.task);
         if (releases(wait)) {
           after_unit_[{awaited, wait.unit}].push_back(id);
@@ -200,7 +200,7 @@ class Simulator {
   void go_on(int id) {
     const Task& t = task(id);
     TaskState& s = state(id);
-    if (t.kind == TaskKind::run) return next_piece(id);
+    if (t.kind() == TaskKind::run) return next_piece(id);
     if (s.piece++ > 0) return finish(id);
     if (s.other->seconds <= 0) return finish(id);
     work_.assign(1, {s.other->seconds, folded(id, *s.other), communicates(t) ? kCommunicates : kComputes});

@@ -96,7 +96,7 @@ int TaskWork::number_of_host(int host) const { return hardware_.ranks() * (1 + k
 
 const batch::MicroBatch& TaskWork::micro_batch(const Task& t) const {
   return plan_.phases[static_cast<size_t>(t.phase)]
-      .replica[static_cast<size_t>(t.replica)][static_cast<size_t>(t.micro_batch)];
+      .replica[static_cast<size_t>(t.replica())][static_cast<size_t>(t.micro_batch())];
 }
 
 const compiler::CompiledStrategy& TaskWork::strategy_of(const Task& t) const {
@@ -104,7 +104,7 @@ const compiler::CompiledStrategy& TaskWork::strategy_of(const Task& t) const {
 }
 
 const ir::StageCode& TaskWork::stage_of(const Task& t) const {
-  return strategy_of(t).groups[static_cast<size_t>(t.group)].stages[static_cast<size_t>(t.stage)];
+  return strategy_of(t).groups[static_cast<size_t>(t.group())].stages[static_cast<size_t>(t.stage())];
 }
 
 // Devices of ranks, counted from the first one's host: equal placements take equally long.
@@ -142,7 +142,7 @@ double TaskWork::computed(const Task& t, double predicted) const {
 
 TaskWork::SegmentKey TaskWork::segment_key(const Task& t) const {
   const std::vector<i64>& T = micro_batch(t).T;
-  return {t.phase, t.replica, t.stage, t.pass, t.piece, T.size() == 1 ? T[0] : -1 - t.micro_batch};
+  return {t.phase, t.replica(), t.stage(), t.pass(), t.piece(), T.size() == 1 ? T[0] : -1 - t.micro_batch()};
 }
 
 const std::vector<batch::Piece>& TaskWork::shard(const Task& t) {
@@ -179,7 +179,8 @@ ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const 
 
 const TimedSegment& TaskWork::times_of(const Task& t) {
   if (micro_batch(t).T.size() > 1) return on_ring(t).timed;
-  const KnownSegments::Key key{.stage = &stage_of(t), .pass = t.pass, .piece = t.piece, .places = places_of(t.ranks)};
+  const KnownSegments::Key key{
+      .stage = &stage_of(t), .pass = t.pass(), .piece = t.piece(), .places = places_of(t.ranks)};
   const i64 tokens = micro_batch(t).T[0];
   return known_.times(key, tokens, [&] {
     const SegmentTimer& timer = known_.timer(key, [&] { return timer_of(t, t.ranks); });
@@ -191,17 +192,17 @@ const TimedSegment& TaskWork::times_of(const Task& t) {
 
 SegmentTimer TaskWork::timer_of(const Task& t, const std::vector<int>& ranks) const {
   const ir::StageCode& stage = stage_of(t);
-  return SegmentTimer(stage, stage.segment(t.pass), t.piece, ranks, hardware_, plans_.cluster());
+  return SegmentTimer(stage, stage.segment(t.pass()), t.piece(), ranks, hardware_, plans_.cluster());
 }
 
 const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
   const auto [it, fresh] = ring_segments_.try_emplace(segment_key(t));
   if (!fresh) return it->second;
   const batch::MicroBatch& mb = micro_batch(t);
-  const compiler::RingKeys keys = compiler::ring_keys(strategy_of(t), t.replica, t.stage, mb, plans_.cluster());
+  const compiler::RingKeys keys = compiler::ring_keys(strategy_of(t), t.replica(), t.stage(), mb, plans_.cluster());
   double longest = -1;
   for (size_t ring = 0; ring < mb.T.size(); ++ring) {
-    std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass, t.piece, keys.ranks[ring]}];
+    std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass(), t.piece(), keys.ranks[ring]}];
     if (!timer) timer.emplace(timer_of(t, keys.ranks[ring]));
     TimedSegment timed{timer->at(mb.T[ring], &keys, static_cast<int>(ring)), {}};
     const double pairs = batch::attention_pairs(mb.shard[ring]);
@@ -222,7 +223,7 @@ const PlacedWork& TaskWork::work(const Task& t) {
     const Work work = fresh_work(t);
     return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work)});
   }
-  const auto [it, fresh] = placed_.try_emplace({t.kind, t.messages.pattern().get(), t.messages.ranks().get()});
+  const auto [it, fresh] = placed_.try_emplace({t.kind(), t.messages.pattern().get(), t.messages.ranks().get()});
   if (fresh) {
     const Work& work = transfer_of(t);
     it->second = {work.seconds, claims_of(t, work)};
@@ -233,18 +234,18 @@ const PlacedWork& TaskWork::work(const Task& t) {
 // Transfers of the same messages among ranks with the same placement. Those of a send are named by position, others in
 // their order.
 const TaskWork::Work& TaskWork::transfer_of(const Task& t) {
-  const bool by_position = t.kind == TaskKind::send && t.messages.ranks();
+  const bool by_position = t.kind() == TaskKind::send && t.messages.ranks();
   std::vector<int> places = places_of(by_position ? *t.messages.ranks() : t.ranks);
   if (by_position)
     places.push_back(plans_.cluster().host[static_cast<size_t>((*t.messages.ranks())[0])] -
                      plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
-  const auto [it, fresh] = transfers_.try_emplace({t.kind, t.messages.pattern().get(), std::move(places)});
+  const auto [it, fresh] = transfers_.try_emplace({t.kind(), t.messages.pattern().get(), std::move(places)});
   if (fresh) it->second = fresh_work(t);
   return it->second;
 }
 
 TaskWork::Work TaskWork::fresh_work(const Task& t) const {
-  switch (t.kind) {
+  switch (t.kind()) {
     case TaskKind::send:
     case TaskKind::move:
     case TaskKind::broadcast:
@@ -277,7 +278,7 @@ TaskWork::Work TaskWork::fresh_work(const Task& t) const {
 }
 
 TaskWork::Work TaskWork::exchanged(const Task& t, bool summed) const {
-  const i64 element = size_of(ir::type_of(t.kind, plans_.graph().precision()));
+  const i64 element = size_of(ir::type_of(t.kind(), plans_.graph().precision()));
   std::vector<cost::Message> messages;
   messages.reserve(t.messages.size());
   for (const layout::Msg& m : t.messages)
@@ -344,7 +345,7 @@ double TaskWork::updated(const Task& t) const {
   const i64 bytes =
       8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
   std::map<int, i64> elements;
-  add_elements(plans_.home(), t.unit, elements);
+  add_elements(plans_.home(), t.unit(), elements);
   return memory_time("adamw", precision.state, elements, bytes);
 }
 
@@ -352,38 +353,38 @@ double TaskWork::updated(const Task& t) const {
 double TaskWork::copied(const Task& t) const {
   const int strategy = plan_.phases[static_cast<size_t>(t.phase)].strategy;
   const int previous = t.phase == 0 ? -1 : plan_.phases[static_cast<size_t>(t.phase - 1)].strategy;
-  const auto& rounds = plans_.moves(previous, strategy).units[static_cast<size_t>(t.unit)].moves.rounds;
+  const auto& rounds = plans_.moves(previous, strategy).units[static_cast<size_t>(t.unit())].moves.rounds;
   if (rounds.empty()) return 0;
   const auto [it, fresh] = copied_.try_emplace({previous, strategy, rounds.front().pattern().get()});
   const DType type = plans_.graph().precision().compute;
   if (fresh)
     it->second =
-        memory_time("copy", type, compiler::copied_elements(plans_, strategy, previous, t.unit), 2 * size_of(type));
+        memory_time("copy", type, compiler::copied_elements(plans_, strategy, previous, t.unit()), 2 * size_of(type));
   return it->second;
 }
 
 TaskWork::Accumulators TaskWork::accumulators_of(const Task& t) const {
-  if (!makes_own_gradients(t)) return {t.phase, t.replica, t.stage};
+  if (!makes_own_gradients(t)) return {t.phase, t.replica(), t.stage()};
   return {.phase = t.phase,
-          .replica = t.replica,
-          .stage = t.stage,
-          .first = stage_of(t).first_of_block(t.micro_batch),
-          .piece = t.piece,
-          .pass = t.pass};
+          .replica = t.replica(),
+          .stage = t.stage(),
+          .first = stage_of(t).first_of_block(t.micro_batch()),
+          .piece = t.piece(),
+          .pass = t.pass()};
 }
 
 // Accumulators of a stage are filled with zeros, or, where runs make gradients of their own, those that a piece begins.
 double TaskWork::zeroing(const Task& t) const {
-  if (measured_ && t.kind == TaskKind::run) return 0;  // part of what its first operators took
-  const auto [it, fresh] = zeroed_.try_emplace({&stage_of(t), t.pass, t.piece});
+  if (measured_ && t.kind() == TaskKind::run) return 0;  // part of what its first operators took
+  const auto [it, fresh] = zeroed_.try_emplace({&stage_of(t), t.pass(), t.piece()});
   if (fresh) it->second = zeroing_of(t);
   return it->second;
 }
 
 double TaskWork::zeroing_of(const Task& t) const {
   const ir::StageCode& stage = stage_of(t);
-  const ir::Segment& segment = stage.segment(t.pass);
-  const ir::PieceRange range = ir::range_of(segment, t.piece);
+  const ir::Segment& segment = stage.segment(t.pass());
+  const ir::PieceRange range = ir::range_of(segment, t.piece());
   const auto begins = [&](int unit) {
     return std::ranges::any_of(segment.first_writes, [&](const ir::UnitEvent& write) {
       const auto instr = static_cast<size_t>(write.instr);

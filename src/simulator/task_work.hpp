@@ -87,7 +87,7 @@ class TaskWork {
   /// The documents of the ring rank that a run's segment tells the times of: the one that takes longest.
   const std::vector<batch::Piece>& shard(const ir::Task& run);
   /// Whether runs of the task's stage make gradients of their own (depth, ZeRO-2, 3), or add to those of the strategy.
-  bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).reduces() && t.micro_batch >= 0; }
+  bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).reduces() && t.micro_batch() >= 0; }
   /// What a run or zero-fill adds to: the accumulators of a replica's stage, or what the runs of a block make of their
   /// own with a piece (else: first micro-batch and piece -1).
   struct Accumulators {

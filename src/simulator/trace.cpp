@@ -57,9 +57,10 @@ std::vector<double> shown_of(const ir::Program& program, const std::vector<TaskT
     const TaskTime& time = times[static_cast<size_t>(id)];
     if (time.spans.empty()) continue;
     const ir::Task& t = program.tasks[static_cast<size_t>(id)];
-    for (const int number : {static_cast<int>(t.kind), static_cast<int>(t.queue), static_cast<int>(t.pass), t.phase,
-                             t.group, t.stage, t.micro_batch, t.unit, t.round})
-      shown.push_back(number);
+    shown.insert(shown.end(),
+                 {static_cast<double>(t.kind()), static_cast<double>(t.queue), static_cast<double>(t.phase)});
+    const auto numbers = ir::numbers_of(t);
+    shown.insert(shown.end(), numbers.begin() + 1, numbers.end());  // without its replica
     for (const Span& span : time.spans)
       shown.insert(shown.end(), {span.begin, span.end, span.communication ? 1.0 : 0.0});
   }
@@ -69,7 +70,7 @@ std::vector<double> shown_of(const ir::Program& program, const std::vector<TaskT
 /// The stretches of a task, or the task as one: with what waits within it.
 std::vector<Span> spans_of(const ir::Task& task, const TaskTime& time, bool stretches) {
   if (stretches || time.spans.size() < 2) return {time.spans.begin(), time.spans.end()};
-  return {{time.spans.front().begin, time.spans.back().end, ir::is_transfer(task.kind)}};
+  return {{time.spans.front().begin, time.spans.back().end, ir::is_transfer(task.kind())}};
 }
 
 std::vector<Process> processes_of(const ir::Program& program, const std::vector<TaskTime>& times) {
@@ -121,7 +122,7 @@ std::string text_of(const ir::Program& program, const std::vector<Process>& proc
     for (const auto& [id, span] : process.spans) {
       const ir::Task& task = program.tasks[static_cast<size_t>(id)];
       const int next = static_cast<int>(threads.size()) + 1;  // 0 isn't a thread to all viewers
-      const bool collective = span.communication && task.kind == ir::TaskKind::run;
+      const bool collective = span.communication && task.kind() == ir::TaskKind::run;
       const compiler::QueueKey queue =
           collective ? compiler::QueueKey{rank, ir::Queue::collective, 0} : compiler::queue_of(task, rank);
       const auto [thread, fresh] = threads.try_emplace(queue, next);
@@ -155,7 +156,7 @@ std::string trace_of(const ir::Program& program, const std::vector<std::vector<T
 
 void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {
   const auto is_transfer = [&](const TracedSpan& one) {
-    return one.span.communication && program.tasks[static_cast<size_t>(one.task)].kind != ir::TaskKind::run;
+    return one.span.communication && program.tasks[static_cast<size_t>(one.task)].kind() != ir::TaskKind::run;
   };
   std::map<int, double> ready;
   for (const auto& of_rank : spans)

@@ -65,7 +65,7 @@ void set_times(StepRecord& record, const simulator::Simulation& step, Seconds pl
   }
   std::vector<double> waiting(step.ranks.size(), 0);
   for (size_t id = 0; id < program.tasks.size(); ++id)
-    if (program.tasks[id].kind == ir::TaskKind::run)
+    if (program.tasks[id].kind() == ir::TaskKind::run)
       for (const int rank : program.tasks[id].ranks) waiting[static_cast<size_t>(rank)] += waited(step.tasks[id]);
   record.switch_time = {std::ranges::max(waiting)};
 }

@@ -113,7 +113,7 @@ std::set<int> needed_units(const Step& step, const Task& run) {
       step.plans.strategies()[static_cast<size_t>(step.batch.phases[static_cast<size_t>(run.phase)].strategy)];
   std::set<int> units;
   for (const ir::ParamUse& use :
-       strategy.groups[static_cast<size_t>(run.group)].stages[static_cast<size_t>(run.stage)].params)
+       strategy.groups[static_cast<size_t>(run.group())].stages[static_cast<size_t>(run.stage())].params)
     units.insert(step.plans.graph().param(use.param).unit);
   return units;
 }
@@ -132,47 +132,48 @@ bool has_inputs(const Step& step, const Task& task, const std::vector<bool>& don
                        [&](int rank) { return std::binary_search(other.ranks.begin(), other.ranks.end(), rank); });
   };
   const auto same_micro_batch = [&](const Task& t) {
-    return t.phase == task.phase && t.replica == task.replica && t.micro_batch == task.micro_batch;
+    return t.phase == task.phase && t.replica() == task.replica() && t.micro_batch() == task.micro_batch();
   };
-  const auto awaited = [&](const Task& t) { return needed_units(step, task).contains(t.unit); };
-  switch (task.kind) {
+  const auto awaited = [&](const Task& t) { return needed_units(step, task).contains(t.unit()); };
+  switch (task.kind()) {
     case TaskKind::run:
       return all_done([&](const Task& t) {
-        if (t.kind == TaskKind::run) return same_micro_batch(t) && t.stage == task.stage && t.pass < task.pass;
-        if (t.kind == TaskKind::send)
-          return task.pass != Pass::W && same_micro_batch(t) && t.forward() == task.forward() &&
-                 t.stage == task.stage + (task.forward() ? -1 : 1);
-        return t.phase == task.phase && (t.kind == TaskKind::allocate || t.kind == TaskKind::move) && meets(t) &&
+        if (t.kind() == TaskKind::run)
+          return same_micro_batch(t) && t.stage() == task.stage() && t.pass() < task.pass();
+        if (t.kind() == TaskKind::send)
+          return task.pass() != Pass::W && same_micro_batch(t) && t.forward() == task.forward() &&
+                 t.stage() == task.stage() + (task.forward() ? -1 : 1);
+        return t.phase == task.phase && (t.kind() == TaskKind::allocate || t.kind() == TaskKind::move) && meets(t) &&
                awaited(t);
       });
     case TaskKind::send:
       return all_done([&](const Task& t) {
-        return t.kind == TaskKind::run && same_micro_batch(t) && t.stage == task.stage &&
-               t.forward() == task.forward() && t.pass != Pass::W;
+        return t.kind() == TaskKind::run && same_micro_batch(t) && t.stage() == task.stage() &&
+               t.forward() == task.forward() && t.pass() != Pass::W;
       });
     case TaskKind::move:
       return all_done([&](const Task& t) {
-        const bool working = t.kind == TaskKind::allocate && (t.phase == task.phase || t.phase == task.phase - 1);
-        const bool earlier =
-            t.kind == TaskKind::move && (t.phase == task.phase - 1 || (t.phase == task.phase && t.round < task.round));
-        return (working || earlier) && t.unit == task.unit && meets(t);
+        const bool working = t.kind() == TaskKind::allocate && (t.phase == task.phase || t.phase == task.phase - 1);
+        const bool earlier = t.kind() == TaskKind::move &&
+                             (t.phase == task.phase - 1 || (t.phase == task.phase && t.round() < task.round()));
+        return (working || earlier) && t.unit() == task.unit() && meets(t);
       });
     case TaskKind::reduce:
       return all_done([&](const Task& t) {
-        const bool gradients = ((t.kind == TaskKind::run && !t.forward()) || t.kind == TaskKind::zero_fill) &&
-                               t.phase == task.phase && needed_units(step, t).contains(task.unit);
-        const bool earlier = t.kind == TaskKind::reduce && t.unit == task.unit && t.round < task.round;
+        const bool gradients = ((t.kind() == TaskKind::run && !t.forward()) || t.kind() == TaskKind::zero_fill) &&
+                               t.phase == task.phase && needed_units(step, t).contains(task.unit());
+        const bool earlier = t.kind() == TaskKind::reduce && t.unit() == task.unit() && t.round() < task.round();
         return (gradients || earlier) && t.phase == task.phase && meets(t);
       });
     case TaskKind::broadcast:
       return all_done([&](const Task& t) {
-        return t.unit == task.unit && meets(t) &&
-               (t.kind == TaskKind::reduce || (t.kind == TaskKind::broadcast && t.round < task.round));
+        return (t.kind() == TaskKind::reduce || (t.kind() == TaskKind::broadcast && t.round() < task.round())) &&
+               t.unit() == task.unit() && meets(t);
       });
     case TaskKind::norm:
-      return all_done([&](const Task& t) { return t.kind == TaskKind::reduce || t.kind == TaskKind::broadcast; });
+      return all_done([&](const Task& t) { return t.kind() == TaskKind::reduce || t.kind() == TaskKind::broadcast; });
     case TaskKind::update:
-      return all_done([&](const Task& t) { return t.kind == TaskKind::norm; });
+      return all_done([&](const Task& t) { return t.kind() == TaskKind::norm; });
     default:
       return true;
   }
@@ -216,7 +217,7 @@ size_t execute(const Step& step) {
 std::vector<const Task*> tasks(const ir::Program& program, TaskKind kind, int phase) {
   std::vector<const Task*> list;
   for (const Task& task : program.tasks)
-    if (task.kind == kind && task.phase == phase) list.push_back(&task);
+    if (task.kind() == kind && task.phase == phase) list.push_back(&task);
   return list;
 }
 
@@ -257,11 +258,11 @@ void expect_reductions_after_runs(const ir::Program& program, int p) {
     const Task& task = program.tasks[id];
     if (task.phase != p) continue;
     for (const int rank : task.ranks)
-      if (task.kind == TaskKind::run || task.kind == TaskKind::zero_fill) last_run[rank] = id;
+      if (task.kind() == TaskKind::run || task.kind() == TaskKind::zero_fill) last_run[rank] = id;
   }
   for (size_t id = 0; id < program.tasks.size(); ++id) {
     const Task& task = program.tasks[id];
-    if (task.phase != p || task.kind != TaskKind::reduce) continue;
+    if (task.phase != p || task.kind() != TaskKind::reduce) continue;
     for (const int rank : task.ranks)
       if (last_run.contains(rank)) {
         EXPECT_GT(id, last_run.at(rank));
@@ -317,10 +318,10 @@ TEST(Assemble, an_evaluation_runs_forward_only) {
   verify(program);
   EXPECT_EQ(execute({plans, plan, program}), program.tasks.size());
   for (const Task& task : program.tasks) {
-    EXPECT_TRUE(task.kind == TaskKind::allocate || task.kind == TaskKind::move || task.kind == TaskKind::run ||
-                task.kind == TaskKind::send)
+    EXPECT_TRUE(task.kind() == TaskKind::allocate || task.kind() == TaskKind::move || task.kind() == TaskKind::run ||
+                task.kind() == TaskKind::send)
         << ir::name_of(task);
-    EXPECT_TRUE(task.forward());
+    if (task.is<ir::Run>() || task.is<ir::Send>()) EXPECT_TRUE(task.forward());
   }
 }
 
@@ -328,7 +329,7 @@ TEST(Assemble, an_evaluation_runs_forward_only) {
 bool waits_for_the_phase_before(const ir::Program& program) {
   for (const Task* task : tasks(program, TaskKind::allocate, 1))
     for (const ir::Wait& wait : task->after)
-      if (program.tasks[static_cast<size_t>(wait.task)].kind == TaskKind::run) return true;
+      if (program.tasks[static_cast<size_t>(wait.task)].kind() == TaskKind::run) return true;
   return false;
 }
 
@@ -359,7 +360,7 @@ TEST(Assemble, never_has_the_parameters_of_three_strategies) {
       bool waits = false;
       for (const ir::Wait& wait : task->after) {
         const Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
-        waits = waits || (awaited.kind == TaskKind::run && awaited.phase == 0 &&
+        waits = waits || (awaited.kind() == TaskKind::run && awaited.phase == 0 &&
                           std::binary_search(awaited.ranks.begin(), awaited.ranks.end(), rank));
       }
       EXPECT_TRUE(waits) << "rank " << rank;
@@ -402,7 +403,7 @@ TEST(Assemble, leaves_places_on_data_to_themselves_where_only_depth_cuts) {
     for (const Task* task : tasks(program, kind, 0)) EXPECT_EQ(task->ranks, (std::vector<int>{0, 1}));
   }
   std::map<std::pair<int, int>, int> zeros;  // replica, micro-batch
-  for (const Task* task : tasks(program, TaskKind::zero_fill, 0)) ++zeros[{task->replica, task->micro_batch}];
+  for (const Task* task : tasks(program, TaskKind::zero_fill, 0)) ++zeros[{task->replica(), task->micro_batch()}];
   EXPECT_EQ(zeros.size(), 3u);
   EXPECT_GT((zeros[{1, 1}]), 1) << "pieces of the micro-batch that it lacks";
   EXPECT_EQ((zeros[{2, -1}]), 1);
@@ -417,7 +418,7 @@ TEST(Assemble, leaves_places_on_data_to_themselves_where_only_depth_cuts) {
 std::map<std::tuple<int, int, Pass>, int> transfers_of_units(const ir::Program& program, TaskKind kind) {
   std::map<std::tuple<int, int, Pass>, int> count;  // stage, unit, pass
   for (const Task* task : tasks(program, kind, 0))
-    if (task->round == 0) ++count[{task->stage, task->unit, task->pass}];
+    if (task->round() == 0) ++count[{task->stage(), task->unit(), task->pass()}];
   return count;
 }
 
@@ -461,11 +462,11 @@ int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, in
   std::map<int, Copy> gather;               // by task
   for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
-    if (task.kind == TaskKind::gather) gather[id] = {task.stage, task.micro_batch, task.pass};
-    if (task.kind != TaskKind::run) continue;
-    const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage)];
-    if (!ir::units_read(code.segment(task.pass), task.piece).empty())
-      ++readers[{task.stage, code.first_of_block(task.micro_batch), code.copy_pass(task.pass)}];
+    if (task.kind() == TaskKind::gather) gather[id] = {task.stage(), task.micro_batch(), task.pass()};
+    if (task.kind() != TaskKind::run) continue;
+    const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage())];
+    if (!ir::units_read(code.segment(task.pass()), task.piece()).empty())
+      ++readers[{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass())}];
   }
   // As early as their waits and their order allow: after the last run that a gather waits for.
   std::multimap<int, Copy> begins;
@@ -473,7 +474,7 @@ int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, in
   for (const auto& [id, copy] : gather) {
     for (const ir::Wait& wait : program.tasks[static_cast<size_t>(id)].after)
       if (const Task& awaited = program.tasks[static_cast<size_t>(wait.task)];
-          awaited.kind == TaskKind::run && std::ranges::count(awaited.ranks, rank) > 0)
+          awaited.kind() == TaskKind::run && std::ranges::count(awaited.ranks, rank) > 0)
         last = std::max(last, wait.task);
     begins.emplace(last, copy);
   }
@@ -482,12 +483,12 @@ int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, in
   std::set<Copy> alive;
   for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
-    if (task.kind != TaskKind::run) continue;
+    if (task.kind() != TaskKind::run) continue;
     for (; next != begins.end() && next->first < id; ++next) alive.insert(next->second);
     most = std::max(most, static_cast<int>(alive.size()));
-    const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage)];
-    const Copy copy{task.stage, code.first_of_block(task.micro_batch), code.copy_pass(task.pass)};
-    if (!ir::units_read(code.segment(task.pass), task.piece).empty() && --readers.at(copy) == 0) alive.erase(copy);
+    const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage())];
+    const Copy copy{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass())};
+    if (!ir::units_read(code.segment(task.pass()), task.piece()).empty() && --readers.at(copy) == 0) alive.erase(copy);
   }
   return most;
 }
@@ -508,8 +509,8 @@ TEST(Assemble, gathers_a_chunk_of_zeropp_twice_for_a_block_but_the_last_one_once
     const ir::GroupCode& group = plans.strategies()[0].groups[0];
     std::map<int, i64> gathered, reduced;  // elements, by unit, on the wire
     for (const Task& task : program.tasks) {
-      if (task.kind == TaskKind::gather) gathered[task.unit] += task.bytes / size_of(DType::bf16);
-      if (task.kind == TaskKind::reduce_scatter) reduced[task.unit] += task.bytes / size_of(DType::f32);
+      if (task.kind() == TaskKind::gather) gathered[task.unit()] += task.bytes / size_of(DType::bf16);
+      if (task.kind() == TaskKind::reduce_scatter) reduced[task.unit()] += task.bytes / size_of(DType::f32);
     }
     for (int position = 0; position < 2 * chunks; ++position)
       for (const int unit : group.stages[static_cast<size_t>(position)].units) {
@@ -544,17 +545,17 @@ TEST(Assemble, leaves_out_the_runs_of_a_replica_that_has_fewer_micro_batches_of_
   ir::verify(program);
   std::set<int> run, zeros;  // micro-batches of replica 1
   for (const Task* task : tasks(program, TaskKind::run, 0))
-    if (task->replica == 1) run.insert(task->micro_batch);
+    if (task->replica() == 1) run.insert(task->micro_batch());
   for (const Task* task : tasks(program, TaskKind::zero_fill, 0)) {
-    EXPECT_EQ(task->replica, 1);
-    zeros.insert(task->micro_batch);
+    EXPECT_EQ(task->replica(), 1);
+    zeros.insert(task->micro_batch());
   }
   EXPECT_EQ(run, (std::set<int>{0}));
   EXPECT_EQ(zeros, (std::set<int>{2})) << "the first micro-batch of the block that it lacks";
   for (const TaskKind kind : {TaskKind::gather, TaskKind::reduce_scatter})
     for (const Task* task : tasks(program, kind, 0)) {
       EXPECT_EQ(task->ranks, (std::vector<int>{0, 1}));
-      EXPECT_EQ(task->micro_batch % 2, 0);
+      EXPECT_EQ(task->micro_batch() % 2, 0);
     }
 }
 

@@ -87,21 +87,21 @@ TEST(Holdings, ATaskUsesTheWorkingParametersItReadsWritesAndSendsFrom) {
   const batch::StepPlan plan{
       .step = 0, .valid_tokens = 1, .phases = {{.strategy = 1, .replica = {}}, {.strategy = 0, .replica = {}}}};
   const auto uses = [&](const ir::Task& task, int rank) { return unit_uses(task, rank, plan, plans); };
-  ir::Task run{.kind = ir::TaskKind::run, .phase = 1, .group = 0, .stage = 0};
+  ir::Task run{.what = ir::Run{.group = 0, .stage = 0}, .phase = 1};
   EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 1, false}}))
       << "the first stage of \"1,2,2\" has the embedding and layer 0";
-  run.pass = Pass::BW;
+  run.what = ir::Run{.group = 0, .stage = 0, .pass = Pass::BW};
   EXPECT_EQ(uses(run, 0), (Uses{{1, 0, false}, {1, 0, true}, {1, 1, false}, {1, 1, true}}));
-  ir::Task move{.kind = ir::TaskKind::move, .phase = 1, .unit = 1};
+  ir::Task move{.what = ir::Move{.unit = 1}, .phase = 1};
   move.messages = {{2, 3, 0, {}}};
   EXPECT_EQ(uses(move, 3), (Uses{{1, 1, false}}));
   EXPECT_EQ(uses(move, 2), (Uses{{1, 1, false}, {0, 1, false}})) << "a sender may read the working parameters before";
   move.phase = 0;
   EXPECT_EQ(uses(move, 2), (Uses{{0, 1, false}}));
-  EXPECT_EQ(uses({.kind = ir::TaskKind::reduce, .phase = 0, .unit = 1}, 0), (Uses{{0, 1, true}}));
-  EXPECT_EQ(uses({.kind = ir::TaskKind::allocate, .phase = 1, .unit = 0}, 0), (Uses{{1, 0, false}, {0, 0, false}}));
-  EXPECT_TRUE(uses({.kind = ir::TaskKind::norm}, 0).empty());
-  EXPECT_TRUE(uses({.kind = ir::TaskKind::update, .unit = 1}, 0).empty());
+  EXPECT_EQ(uses({.what = ir::Reduce{.unit = 1}, .phase = 0}, 0), (Uses{{0, 1, true}}));
+  EXPECT_EQ(uses({.what = ir::Allocate{.unit = 0}, .phase = 1}, 0), (Uses{{1, 0, false}, {0, 0, false}}));
+  EXPECT_TRUE(uses({.what = ir::Norm{}}, 0).empty());
+  EXPECT_TRUE(uses({.what = ir::Update{.unit = 1}}, 0).empty());
 }
 
 }  // namespace

@@ -10,10 +10,9 @@ namespace {
 
 using ir::Queue;
 using ir::Task;
-using ir::TaskKind;
 
-Task task(TaskKind kind, Queue queue, int unit, std::vector<int> ranks, std::vector<ir::Wait> after = {}) {
-  Task made{.kind = kind, .queue = queue, .phase = 0, .unit = unit, .round = 0};
+Task task(const ir::AnyTask& what, Queue queue, std::vector<int> ranks, std::vector<ir::Wait> after = {}) {
+  Task made{.what = what, .queue = queue, .phase = 0};
   made.ranks = std::move(ranks);
   made.after = std::move(after);
   return made;
@@ -21,7 +20,7 @@ Task task(TaskKind kind, Queue queue, int unit, std::vector<int> ranks, std::vec
 
 // A transfer of `bytes` from the first rank to the last.
 Task transfer(int unit, std::vector<int> ranks, i64 bytes, std::vector<ir::Wait> after = {}) {
-  Task made = task(TaskKind::move, Queue::switching, unit, std::move(ranks), std::move(after));
+  Task made = task(ir::Move{.unit = unit, .round = 0}, Queue::switching, std::move(ranks), std::move(after));
   made.bytes = bytes;
   made.messages = {{made.ranks.front(), made.ranks.back(), 0, layout::whole(std::vector<i64>{bytes})}};
   return made;
@@ -46,7 +45,7 @@ TEST(InOrder, puts_tasks_in_the_order_of_their_estimated_starts) {
 
 TEST(InOrder, renumbers_waits_with_the_tasks) {
   const ir::Program program = in_order({transfer(0, {0, 1}, 1 << 20), transfer(1, {0, 1}, 8), transfer(2, {2, 3}, 8),
-                                        task(TaskKind::zero_fill, Queue::compute, -1, {1}, {{1, 4}, {0, -1}})},
+                                        task(ir::ZeroFill{}, Queue::compute, {1}, {{1, 4}, {0, -1}})},
                                        cluster::uniform(1, 4));
   EXPECT_EQ(program.tasks.back().after, (std::vector<ir::Wait>{{0, -1}, {2, 4}}));
   verify(program);
@@ -69,9 +68,8 @@ TEST(InOrder, assumes_that_links_between_hosts_are_slower) {
 TEST(InOrder, prints_the_cycle_of_a_program_that_could_deadlock) {
   // On rank 0's compute queue update u0 stands before norm, but waits for it.
   const std::string message = message_of<InternalError>([] {
-    in_order(
-        {task(TaskKind::update, Queue::compute, 0, {0}, {{1, -1}}), task(TaskKind::norm, Queue::compute, -1, {0, 1})},
-        cluster::uniform(1, 2));
+    in_order({task(ir::Update{.unit = 0}, Queue::compute, {0}, {{1, -1}}), task(ir::Norm{}, Queue::compute, {0, 1})},
+             cluster::uniform(1, 2));
   });
   EXPECT_EQ(message, "the program could deadlock: update u0 <- norm <- update u0");
 }
@@ -79,9 +77,10 @@ TEST(InOrder, prints_the_cycle_of_a_program_that_could_deadlock) {
 TEST(InOrder, finds_a_cycle_over_several_ranks_and_queues) {
   // Ranks 0 and 1 issue two transfers in turn, each behind a task that waits for the other.
   const std::string message = message_of<InternalError>([] {
-    in_order({task(TaskKind::reduce, Queue::bulk, 0, {0, 1}, {{2, -1}}), task(TaskKind::reduce, Queue::bulk, 1, {0, 1}),
-              task(TaskKind::zero_fill, Queue::compute, -1, {1}, {{1, -1}}),
-              task(TaskKind::update, Queue::compute, 7, {1}, {{0, -1}})},
+    in_order({task(ir::Reduce{.unit = 0, .round = 0}, Queue::bulk, {0, 1}, {{2, -1}}),
+              task(ir::Reduce{.unit = 1, .round = 0}, Queue::bulk, {0, 1}),
+              task(ir::ZeroFill{}, Queue::compute, {1}, {{1, -1}}),
+              task(ir::Update{.unit = 7}, Queue::compute, {1}, {{0, -1}})},
              cluster::uniform(1, 2));
   });
   EXPECT_NE(message.find("reduce phase 0 u0 r0"), std::string::npos) << message;
@@ -91,15 +90,13 @@ TEST(InOrder, finds_a_cycle_over_several_ranks_and_queues) {
 }
 
 TEST(InOrder, keeps_sends_of_each_stage_and_direction_in_queues_of_their_own) {
-  Task forward = task(TaskKind::send, Queue::forward, -1, {0, 1}), next = forward,
-       back = task(TaskKind::send, Queue::backward, -1, {0, 1});
-  forward.stage = 0;
-  next.stage = 1;
-  back.stage = 1;
+  Task forward = task(ir::Send{.stage = 0}, Queue::forward, {0, 1}),
+       next = task(ir::Send{.stage = 1}, Queue::forward, {0, 1}),
+       back = task(ir::Send{.stage = 1}, Queue::backward, {0, 1});
   forward.after = {{1, -1}};  // waits for one that was created later, on another stage's queue
   const ir::Program program = in_order({forward, next, back}, cluster::uniform(1, 2));
-  EXPECT_EQ(program.tasks[0].stage, 1);
-  next.stage = 0;
+  EXPECT_EQ(program.tasks[0].stage(), 1);
+  next.what = ir::Send{.stage = 0};
   EXPECT_NE(message_of<InternalError>([&] { in_order({forward, next, back}, cluster::uniform(1, 2)); }), "no error");
 }
 

@@ -144,7 +144,7 @@ TEST(WorkedStep, is_explained_as_it_is_printed) {
 i64 inter_host_bytes(const Step& step, ir::TaskKind kind, int phase) {
   i64 total = 0;
   for (const ir::Task& task : step.program.tasks)
-    if (task.kind == kind && task.phase == phase)
+    if (task.kind() == kind && task.phase == phase)
       for (const layout::Msg& m : task.messages)
         if (!step.plans.cluster().same_host(m.src, m.dst))
           total += m.box.elements() * (kind == ir::TaskKind::reduce ? 4 : 2);
@@ -193,7 +193,7 @@ TEST(PrintProgram, shows_an_allocation_that_copies_where_nothing_moves) {
 
 TEST(PrintProgram, lists_ranks_and_counts_pairs_where_there_are_too_many) {
   const Step step;
-  ir::Task reduce{.kind = ir::TaskKind::reduce, .queue = ir::Queue::bulk, .phase = 0, .unit = 1, .round = 0};
+  ir::Task reduce{.what = ir::Reduce{.unit = 1, .round = 0}, .queue = ir::Queue::bulk, .phase = 0};
   std::vector<layout::Msg> messages;
   for (int rank = 0; rank < 70; ++rank) {
     reduce.ranks.push_back(rank);
@@ -203,7 +203,7 @@ TEST(PrintProgram, lists_ranks_and_counts_pairs_where_there_are_too_many) {
   }
   reduce.messages = messages;
   ir::Program program;
-  program.tasks = {reduce, {.kind = ir::TaskKind::update, .unit = 1, .ranks = {3, 5, 6, 7}}};
+  program.tasks = {reduce, {.what = ir::Update{.unit = 1}, .ranks = {3, 5, 6, 7}}};
   program.of_rank.resize(70);
   EXPECT_EQ(print_program(program, step.batch, step.plans),
             "0 reduce A u1 b 0..69   69 pairs of 4 to 276, together 9660\n1 update u1   c 3,5..7\n");

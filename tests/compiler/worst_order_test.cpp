@@ -79,7 +79,7 @@ class LateRank {
   // A message passes when both sides are there.
   bool may_end(int id, int rank) {
     if (!may_start(id, rank)) return false;
-    if (!ir::is_transfer(task(id).kind)) return true;
+    if (!ir::is_transfer(task(id).kind())) return true;
     return std::ranges::all_of(task(id).messages, [&](const layout::Msg& m) {
       const int peer = m.src == rank ? m.dst : m.src;
       return (m.src != rank && m.dst != rank) || peer == rank || done_.contains({id, peer}) ||
@@ -167,10 +167,11 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
       int most = 0;
       for (const int id : worst_order(program, arrivals, rank)) {
         const Task& task = program.tasks[static_cast<size_t>(id)];
-        const bool sends = task.stage == rank && (task.forward() ? rank < 3 : rank > 0);
-        if (task.kind == TaskKind::run && task.pass != Pass::W && sends)
+        if ((!task.is<ir::Run>() && !task.is<ir::Send>()) || task.stage() != rank) continue;
+        const bool sends = task.forward() ? rank < 3 : rank > 0;
+        if (task.is<ir::Run>() && task.pass() != Pass::W && sends)
           most = std::max(most, ++unsent[task.forward() ? Pass::F : Pass::B]);
-        if (task.kind == TaskKind::send && task.stage == rank) --unsent[task.forward() ? Pass::F : Pass::B];
+        if (task.is<ir::Send>()) --unsent[task.forward() ? Pass::F : Pass::B];
       }
       EXPECT_EQ(most, 2) << "rank " << rank;
     }

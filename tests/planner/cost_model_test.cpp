@@ -49,14 +49,14 @@ double simulated(const Case& of, const Shape& shape, i64 capacity, const std::ve
   ir::Program program = compiler::assemble(plan, plans, {});
   // What the planner's model of runs leaves out takes nothing here.
   for (ir::Task& task : program.tasks)
-    if (task.kind == ir::TaskKind::move || task.kind == ir::TaskKind::reduce) task.messages = {};
+    if (task.kind() == ir::TaskKind::move || task.kind() == ir::TaskKind::reduce) task.messages = {};
   cluster::Hardware hardware = of.units.hardware();
   hardware.device.operators[plans.graph().precision().state]["zero"].calls = {{1, 1, 1, 1e-30}};
   hardware.device.operators[plans.graph().precision().compute]["copy"].calls = {{1, 1, 1, 1e-30}};
   const simulator::Simulation simulation = simulator::simulate(program, plan, plans, hardware);
   double begin = std::numeric_limits<double>::infinity(), end = 0;
   for (size_t micro_batch = 0; micro_batch < program.tasks.size(); ++micro_batch)
-    if (program.tasks[micro_batch].kind == ir::TaskKind::run) {
+    if (program.tasks[micro_batch].kind() == ir::TaskKind::run) {
       begin = std::min(begin, simulation.tasks[micro_batch].begin);
       end = std::max(end, simulation.tasks[micro_batch].end);
     }

@@ -11,28 +11,23 @@ namespace {
 
 TEST(Kind, of_a_task_follows_from_its_name_in_the_program) {
   const auto kind = [](ir::Task task, bool communication = false) { return kind_of(ir::name_of(task), communication); };
-  ir::Task task{.kind = ir::TaskKind::run, .phase = 0, .replica = 1, .stage = 2, .micro_batch = 3};
-  EXPECT_EQ(kind(task), Kind::forward);
-  EXPECT_EQ(kind(task, true), Kind::collective);
-  task.pass = Pass::W;
-  EXPECT_EQ(kind(task), Kind::weight_gradient);
-  for (const Pass pass : {Pass::B, Pass::BW}) {
-    task.pass = pass;
-    EXPECT_EQ(kind(task), Kind::backward);
-  }
-  task.kind = ir::TaskKind::send;
-  EXPECT_EQ(kind(task, true), Kind::gradient_send);
-  task.pass = Pass::F;
-  EXPECT_EQ(kind(task, true), Kind::activation_send);
-  for (const auto& [what, expected] :
-       std::vector<std::pair<ir::TaskKind, Kind>>{{ir::TaskKind::move, Kind::move},
-                                                  {ir::TaskKind::allocate, Kind::move},
-                                                  {ir::TaskKind::reduce, Kind::reduce},
-                                                  {ir::TaskKind::broadcast, Kind::reduce},
-                                                  {ir::TaskKind::norm, Kind::norm},
-                                                  {ir::TaskKind::update, Kind::update},
-                                                  {ir::TaskKind::zero_fill, Kind::other}}) {
-    task.kind = what;
+  const auto run = [](Pass pass) {
+    return ir::Task{.what = ir::Run{.replica = 1, .stage = 2, .micro_batch = 3, .pass = pass}, .phase = 0};
+  };
+  EXPECT_EQ(kind(run(Pass::F)), Kind::forward);
+  EXPECT_EQ(kind(run(Pass::F), true), Kind::collective);
+  EXPECT_EQ(kind(run(Pass::W)), Kind::weight_gradient);
+  for (const Pass pass : {Pass::B, Pass::BW}) EXPECT_EQ(kind(run(pass)), Kind::backward);
+  EXPECT_EQ(kind({.what = ir::Send{.pass = Pass::BW}}, true), Kind::gradient_send);
+  EXPECT_EQ(kind({.what = ir::Send{}}, true), Kind::activation_send);
+  for (const auto& [what, expected] : std::vector<std::pair<ir::AnyTask, Kind>>{{ir::Move{}, Kind::move},
+                                                                                {ir::Allocate{}, Kind::move},
+                                                                                {ir::Reduce{}, Kind::reduce},
+                                                                                {ir::Broadcast{}, Kind::reduce},
+                                                                                {ir::Norm{}, Kind::norm},
+                                                                                {ir::Update{}, Kind::update},
+                                                                                {ir::ZeroFill{}, Kind::other}}) {
+    const ir::Task task{.what = what};
     EXPECT_EQ(kind(task), expected) << ir::name_of(task);
   }
   EXPECT_EQ(kind_of("", false), Kind::other);

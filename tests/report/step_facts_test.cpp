@@ -30,7 +30,7 @@ TEST(Buckets, count_documents_tokens_and_padding_of_the_plan) {
     double begin = 1e9, end = 0;
     for (size_t row = 0; row < step.program.tasks.size(); ++row) {
       const ir::Task& task = step.program.tasks[row];
-      if (task.kind != ir::TaskKind::run || task.phase != static_cast<int>(phase)) continue;
+      if (task.kind() != ir::TaskKind::run || task.phase != static_cast<int>(phase)) continue;
       for (const simulator::Span& span : step.simulation.tasks[row].spans) {
         begin = std::min(begin, span.begin);
         end = std::max(end, span.end);
@@ -75,9 +75,9 @@ TEST(Links, carry_what_the_tasks_send_by_class) {
   ASSERT_EQ(uses.size(), 6u);
   i64 sends = 0, moves = 0, reductions = 0;
   for (const ir::Task& task : step.program.tasks) {
-    if (task.kind == ir::TaskKind::send) sends += task.bytes;
-    if (task.kind == ir::TaskKind::move) moves += task.bytes;
-    if (task.kind == ir::TaskKind::reduce) reductions += task.bytes;
+    if (task.kind() == ir::TaskKind::send) sends += task.bytes;
+    if (task.kind() == ir::TaskKind::move) moves += task.bytes;
+    if (task.kind() == ir::TaskKind::reduce) reductions += task.bytes;
   }
   EXPECT_GT(uses[0].intra, 0);
   EXPECT_EQ(uses[0].inter, 0);  // the two ranks of tensor parallelism share a host
@@ -92,7 +92,7 @@ TEST(Links, of_single_runs_are_gathers_and_reductions) {
   const SimulatedStep plain({"2,2,1"}, 1, 4, {60, 50, 40, 30}), step({"dp=2,tp=2,zero=3"}, 1, 4, {60, 50, 40, 30});
   i64 transfers = 0;
   for (const ir::Task& task : step.program.tasks)
-    if (task.kind == ir::TaskKind::gather || task.kind == ir::TaskKind::reduce_scatter) transfers += task.bytes;
+    if (task.kind() == ir::TaskKind::gather || task.kind() == ir::TaskKind::reduce_scatter) transfers += task.bytes;
   const std::vector<LinkUse> uses = link_uses(step.program, step.plan, step.plans);
   EXPECT_GT(transfers, 0);
   EXPECT_EQ(uses[4].intra, transfers);

@@ -13,10 +13,9 @@ namespace switchyard::runtime {
 namespace {
 
 using ir::Queue;
-using ir::TaskKind;
 
 ir::Task reduce(std::vector<int> ranks) {
-  return {.kind = TaskKind::reduce, .queue = Queue::bulk, .ranks = std::move(ranks)};
+  return {.what = ir::Reduce{}, .queue = Queue::bulk, .ranks = std::move(ranks)};
 }
 
 // FNV-1a of queue, stage and ranks in 31 bits, as channels were numbered once, is the same for these two, which have
@@ -30,9 +29,9 @@ TEST(Channels, ThatAHashTakesForOneAreTwo) {
 }
 
 TEST(Channels, OfATaskAreThoseOfItsQueueRanksAndSendingStage) {
-  const ir::Task run{.kind = TaskKind::run, .ranks = {0, 1}};
+  const ir::Task run{.what = ir::Run{}, .ranks = {0, 1}};
   const auto send = [](Queue queue, int stage) {
-    return ir::Task{.kind = TaskKind::send, .queue = queue, .stage = stage, .ranks = {0, 1}};
+    return ir::Task{.what = ir::Send{.stage = stage}, .queue = queue, .ranks = {0, 1}};
   };
   const ir::Program program{.tasks = {run, send(Queue::forward, 0), send(Queue::forward, 1), send(Queue::backward, 1),
                                       reduce({0, 1}), reduce({0, 1}), run},
@@ -49,7 +48,7 @@ TEST(Channels, OfATaskAreThoseOfItsQueueRanksAndSendingStage) {
 }
 
 TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
-  const ir::Task run{.kind = TaskKind::run, .ranks = {0, 1}};
+  const ir::Task run{.what = ir::Run{}, .ranks = {0, 1}};
   Channels channels;
   channels.add({.tasks = {reduce({0, 1}), run}, .of_rank = {}});
   ++channels.within(run, Within::collectives).row;
@@ -64,7 +63,7 @@ TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
 TEST(Channels, OfProgramsThatWereNotAddedAreUnknown) {
   Channels channels;
   EXPECT_THROW(channels.of(reduce({0, 1})), InternalError);
-  EXPECT_THROW(channels.within({.kind = TaskKind::run, .ranks = {0}}, Within::operators), InternalError);
+  EXPECT_THROW(channels.within({.what = ir::Run{}, .ranks = {0}}, Within::operators), InternalError);
 }
 
 // One number for each set of ranks, queue and sending stage of a step with many strategies; none is skipped, and none
@@ -81,11 +80,12 @@ TEST(Channels, OfAStepWithManyStrategiesAreConsecutive) {
   std::set<std::tuple<int, int, std::vector<int>>> kinds;
   std::set<int> numbers;
   for (const ir::Task& task : program.tasks) {
-    if (ir::is_transfer(task.kind) && kinds.insert({static_cast<int>(task.queue), task.stage, task.ranks}).second) {
+    if (ir::is_transfer(task.kind()) &&
+        kinds.insert({static_cast<int>(task.queue), ir::stage_of_queue(task), task.ranks}).second) {
       EXPECT_TRUE(numbers.insert(channels.of(task).id).second) << ir::name_of(task);
       EXPECT_EQ(channels.of(task).ranks, task.ranks);
     }
-    if (task.kind == TaskKind::run && kinds.insert({-1, 0, task.ranks}).second) {
+    if (task.is<ir::Run>() && kinds.insert({-1, 0, task.ranks}).second) {
       for (const Within who : {Within::operators, Within::collectives, Within::ring})
         EXPECT_TRUE(numbers.insert(channels.within(task, who).channel.id).second) << ir::name_of(task);
     }

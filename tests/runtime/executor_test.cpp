@@ -123,7 +123,7 @@ TEST_P(StateOnEveryReplica, EqualsOneRankAndItsCopiesAreEqualBits) {
   i64 broadcast = 0;
   const batch::StepPlan plan = tiny_batch(0, five_batches()[0], plans, mix.bounds);
   for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks)
-    broadcast += task.kind == ir::TaskKind::broadcast ? task.bytes : 0;
+    broadcast += task.kind() == ir::TaskKind::broadcast ? task.bytes : 0;
   EXPECT_GT(broadcast, 0);
   const TinyRun run = run_tiny(plans, five_batches(), {.bounds = mix.bounds});
   expect_like_one_rank(run);

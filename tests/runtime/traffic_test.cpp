@@ -56,8 +56,8 @@ Traffic operator+(Traffic a, const Traffic& b) {
 // Messages of a task. Gradients travel in the state's precision, all else in that of computation.
 Traffic announced(const ir::Task& task, const compiler::Plans& plans) {
   const Precision precision = plans.graph().precision();
-  const bool gradients = task.kind == ir::TaskKind::reduce || task.kind == ir::TaskKind::broadcast ||
-                         task.kind == ir::TaskKind::reduce_scatter;
+  const bool gradients = task.kind() == ir::TaskKind::reduce || task.kind() == ir::TaskKind::broadcast ||
+                         task.kind() == ir::TaskKind::reduce_scatter;
   const i64 element = size_of(gradients ? precision.state : precision.compute);
   Traffic bytes{};
   for (const layout::Msg& m : task.messages)
@@ -99,14 +99,14 @@ struct Run {
 std::vector<Run> runs_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
   std::vector<Run> runs;
   for (const ir::Task& task : program.tasks) {
-    if (task.kind != ir::TaskKind::run) continue;
+    if (task.kind() != ir::TaskKind::run) continue;
     const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     const batch::MicroBatch& micro_batch =
-        phase.replica[static_cast<size_t>(task.replica)][static_cast<size_t>(task.micro_batch)];
-    runs.push_back({task, strategy.groups[static_cast<size_t>(task.group)].stages[static_cast<size_t>(task.stage)],
+        phase.replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())];
+    runs.push_back({task, strategy.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())],
                     micro_batch,
-                    compiler::ring_keys(strategy, task.replica, task.stage, micro_batch, plans.cluster())});
+                    compiler::ring_keys(strategy, task.replica(), task.stage(), micro_batch, plans.cluster())});
   }
   return runs;
 }
@@ -115,7 +115,7 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
   Traffic bytes{};
   for (const Run& run : runs_of(program, plan, plans))
     for (size_t ring = 0; ring < run.keys.ranks.size(); ++ring)
-      bytes = bytes + announced(run.stage.segment(run.task.pass), run.task.piece, run.stage, run.keys.ranks[ring],
+      bytes = bytes + announced(run.stage.segment(run.task.pass()), run.task.piece(), run.stage, run.keys.ranks[ring],
                                 run.micro_batch.T[ring], plans.cluster());
   return bytes;
 }
@@ -124,8 +124,8 @@ Traffic announced_reshards(const ir::Program& program, const batch::StepPlan& pl
 Traffic announced_keys(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
   Traffic bytes{};
   for (const Run& run : runs_of(program, plan, plans)) {
-    const ir::Segment& segment = run.stage.segment(run.task.pass);
-    const ir::PieceRange range = ir::range_of(segment, run.task.piece);
+    const ir::Segment& segment = run.stage.segment(run.task.pass());
+    const ir::PieceRange range = ir::range_of(segment, run.task.piece());
     for (size_t i = range.first; i < range.end; ++i)
       for (size_t position = 0; position < run.keys.exchanges.size(); ++position)
         for (const auto& round : run.keys.exchanges[position].rounds)

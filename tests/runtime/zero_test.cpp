@@ -174,7 +174,8 @@ TEST(RowTraffic, IsTwoGathersAndOneReductionOfEachLayerForEachBlockOfMicroBatche
       runs += static_cast<i64>(blocks * in_step);
     }
     std::map<ir::TaskKind, std::map<int, i64>> bytes;  // by unit
-    for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks) bytes[task.kind][task.unit] += task.bytes;
+    for (const ir::Task& task : compiler::assemble(plan, plans, {}).tasks)
+      if (task.is<ir::Gather>() || task.is<ir::ReduceScatter>()) bytes[task.kind()][task.unit()] += task.bytes;
     for (int unit = 1; unit <= 4; ++unit) {
       i64 elements = 0;
       for (const int p : plans.units()[static_cast<size_t>(unit)].tensors)
@@ -287,12 +288,12 @@ TEST(RowWeights, GetTheirGradientsWhenTheCopyOfTheirChunkIsFreed) {
     for (const int id : tasks) {
       const ir::Task& task = program.tasks[static_cast<size_t>(id)];
       count(task, -1);
-      if (task.kind != ir::TaskKind::run || task.pass != Pass::W) continue;
-      const ir::StageCode& code = plans.strategies()[0].groups[0].stages[static_cast<size_t>(task.stage)];
-      EXPECT_THAT(ir::units_read(code.weight, task.piece), IsEmpty());
+      if (task.kind() != ir::TaskKind::run || task.pass() != Pass::W) continue;
+      const ir::StageCode& code = plans.strategies()[0].groups[0].stages[static_cast<size_t>(task.stage())];
+      EXPECT_THAT(ir::units_read(code.weight, task.piece()), IsEmpty());
       ir::Task gradient = task;
-      gradient.pass = Pass::B;
-      for (const int unit : ir::units_written(code.weight, task.piece)) {
+      std::get<ir::Run>(gradient.what).pass = Pass::B;
+      for (const int unit : ir::units_written(code.weight, task.piece())) {
         ++weights;
         if (const auto copy = copies.find(compiler::use_of_run(gradient, code, unit, false)); copy != copies.end())
           freed += copy->second == 0;

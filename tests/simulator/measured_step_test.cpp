@@ -19,12 +19,12 @@ std::vector<std::vector<ComputedTime>> computed(const Step& step, const compiler
   for (size_t rank = 0; rank < all.size(); ++rank)
     for (const int id : step.program.of_rank[rank]) {
       const ir::Task& task = step.program.tasks[static_cast<size_t>(id)];
-      if (task.kind != ir::TaskKind::run) {
-        if (!ir::is_transfer(task.kind)) all[rank].push_back({.task = id, .seconds = other});
+      if (task.kind() != ir::TaskKind::run) {
+        if (!ir::is_transfer(task.kind())) all[rank].push_back({.task = id, .seconds = other});
         continue;
       }
-      const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[static_cast<size_t>(task.stage)];
-      const auto& code = stage.segment(task.pass).code;
+      const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[static_cast<size_t>(task.stage())];
+      const auto& code = stage.segment(task.pass()).code;
       for (size_t i = 0; i < code.size(); ++i)
         if (code[i].op)
           all[rank].push_back({.task = id, .instr = static_cast<int>(i), .seconds = instr(static_cast<int>(rank))});
@@ -89,7 +89,7 @@ TEST(MeasuredStep, with_the_times_of_a_prediction_is_the_predicted_one) {
     std::vector<std::vector<ComputedTime>> times(2);
     for (size_t id = 0; id < step.program.tasks.size(); ++id) {
       const ir::Task& task = step.program.tasks[id];
-      if (task.kind != ir::TaskKind::run) continue;
+      if (task.kind() != ir::TaskKind::run) continue;
       for (const Piece& piece : work.segment(task).times->pieces)
         if (piece.what == Activity::compute)
           for (const int rank : task.ranks)

@@ -16,9 +16,9 @@ namespace {
 //  switching       |-move-------------------|
 TEST(RankTimes, tell_what_overlaps_and_when_nothing_happens) {
   ir::Program program;
-  program.tasks = {{.kind = ir::TaskKind::run, .queue = ir::Queue::compute, .ranks = {0}},
-                   {.kind = ir::TaskKind::move, .queue = ir::Queue::switching, .ranks = {0}},
-                   {.kind = ir::TaskKind::run, .queue = ir::Queue::compute, .ranks = {0}}};
+  program.tasks = {{.what = ir::Run{}, .queue = ir::Queue::compute, .ranks = {0}},
+                   {.what = ir::Move{}, .queue = ir::Queue::switching, .ranks = {0}},
+                   {.what = ir::Run{}, .queue = ir::Queue::compute, .ranks = {0}}};
   program.of_rank = {{0, 1, 2}};
   const std::vector<std::vector<Span>> spans = {{{0, 2, false}, {2, 3, true}}, {{1, 5, true}}, {{4, 6, false}}};
   std::vector<TaskTime> tasks;
@@ -41,9 +41,9 @@ TEST(RankTimes, tell_what_overlaps_and_when_nothing_happens) {
 //  switching             |-move--------|
 TEST(RankTimes, tell_what_a_run_transfers_beside_its_computing) {
   ir::Program program;
-  program.tasks = {{.kind = ir::TaskKind::run, .queue = ir::Queue::compute, .ranks = {0}},
-                   {.kind = ir::TaskKind::move, .queue = ir::Queue::switching, .ranks = {0}},
-                   {.kind = ir::TaskKind::run, .queue = ir::Queue::compute, .ranks = {0}}};
+  program.tasks = {{.what = ir::Run{}, .queue = ir::Queue::compute, .ranks = {0}},
+                   {.what = ir::Move{}, .queue = ir::Queue::switching, .ranks = {0}},
+                   {.what = ir::Run{}, .queue = ir::Queue::compute, .ranks = {0}}};
   program.of_rank = {{0, 1, 2}};
   const std::vector<std::vector<Span>> spans = {
       {{0, 1, false}, {1, 3, false}, {1, 3, true}, {3, 4, true}}, {{2, 4.5, true}}, {{5, 6, false}}};

@@ -88,7 +88,7 @@ TEST(Simulate, slow_links_delay_what_waits_for_them_and_nothing_else) {
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
     const ir::Task& task = step.program.tasks[id];
     EXPECT_GE(slow.tasks[id].begin, fast.tasks[id].begin) << ir::name_of(task);
-    if (task.kind != ir::TaskKind::move || task.bytes == 0) continue;
+    if (task.kind() != ir::TaskKind::move || task.bytes == 0) continue;
     double moved = 0;
     for (const Span& span : slow.tasks[id].spans) moved += span.end - span.begin;
     EXPECT_GT(moved, 0.4 * static_cast<double>(task.bytes) / 1e6) << "both ranks may send at once";
@@ -166,8 +166,8 @@ TEST(Simulate, a_transfer_in_one_direction_takes_half_of_what_both_take_of_a_dev
   std::map<int, double> forward;  // of the first stage: the second micro-batch runs beside the first one's transfer
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
     const ir::Task& task = step.program.tasks[id];
-    if (task.kind == ir::TaskKind::run && task.forward() && task.stage == 0)
-      forward[task.micro_batch] = simulation.tasks[id].end - simulation.tasks[id].begin;
+    if (task.kind() == ir::TaskKind::run && task.forward() && task.stage() == 0)
+      forward[task.micro_batch()] = simulation.tasks[id].end - simulation.tasks[id].begin;
   }
   EXPECT_NEAR(forward.at(1), 1.5 * forward.at(0), 1e-9);
 }
@@ -181,7 +181,7 @@ TEST(Simulate, transfers_of_replicas_divide_a_port_that_they_share) {
   hardware.inter_host->shared_by = 2;
   const Simulation shared = simulate(step.program, step.plan, plans, hardware);
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
-    if (step.program.tasks[id].kind != ir::TaskKind::send) continue;
+    if (step.program.tasks[id].kind() != ir::TaskKind::send) continue;
     const auto seconds = [&](const Simulation& s) { return s.tasks[id].end - s.tasks[id].begin; };
     EXPECT_NEAR(seconds(shared), 2 * seconds(own), 1e-9) << "both replicas send at once";
   }
@@ -191,7 +191,7 @@ TEST(Simulate, transfers_of_replicas_divide_a_port_that_they_share) {
 double within_runs(const Step& step, const Simulation& simulation) {
   double seconds = 0;
   for (size_t id = 0; id < step.program.tasks.size(); ++id)
-    if (step.program.tasks[id].kind == ir::TaskKind::run && step.program.tasks[id].forward())
+    if (step.program.tasks[id].kind() == ir::TaskKind::run && step.program.tasks[id].forward())
       for (const Span& span : simulation.tasks[id].spans) seconds += span.communication ? span.end - span.begin : 0;
   return seconds;
 }
@@ -227,14 +227,14 @@ TEST(Simulate, replicas_on_hosts_of_their_own_have_the_times_of_their_documents)
     const Simulation simulation = simulate(program, plan, plans, hardware);
     for (size_t id = 0; id < program.tasks.size(); ++id) {
       const ir::Task& task = program.tasks[id];
-      if (task.kind != ir::TaskKind::run || !task.forward()) continue;
-      const i64 T = lengths[static_cast<size_t>(task.replica)];
+      if (task.kind() != ir::TaskKind::run || !task.forward()) continue;
+      const i64 T = lengths[static_cast<size_t>(task.replica())];
       double seconds = 0;
       for (const Piece& piece : segment_times(stage, stage.forward, T, task.ranks, hardware, plans.cluster()).pieces)
         seconds += piece.fixed + piece.per_pair * static_cast<double>(T * (T + 1) / 2) +
                    piece.per_square * static_cast<double>(T * T);
       EXPECT_NEAR(simulation.tasks[id].end - simulation.tasks[id].begin, seconds, 1e-9)
-          << T << " tokens on replica " << task.replica;
+          << T << " tokens on replica " << task.replica();
     }
   }
 }
@@ -254,8 +254,8 @@ TEST(Simulate, collectives_divide_a_port_with_what_moves_beside_them) {
   double shared = 0;
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
     const ir::Task& task = step.program.tasks[id];
-    if (task.kind != ir::TaskKind::run || task.phase != 0) continue;
-    const SegmentTimes alone = segment_times(stage, stage.segment(task.pass), 32, {0, 1}, hardware, plans.cluster());
+    if (task.kind() != ir::TaskKind::run || task.phase != 0) continue;
+    const SegmentTimes alone = segment_times(stage, stage.segment(task.pass()), 32, {0, 1}, hardware, plans.cluster());
     auto span = simulation.tasks[id].spans.begin();
     for (const Piece& piece : alone.pieces) {
       if (piece.fixed + piece.per_pair + piece.per_square == 0) continue;
@@ -284,9 +284,10 @@ TEST(Simulate, sums_travel_to_replicas_of_the_state_when_they_are_complete) {
   double broadcast = 0;
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
     const ir::Task& task = step.program.tasks[id];
-    if (task.kind == ir::TaskKind::reduce) summed[task.unit] = std::max(summed[task.unit], simulation.tasks[id].end);
-    if (task.kind != ir::TaskKind::broadcast) continue;
-    EXPECT_GE(simulation.tasks[id].begin, summed.at(task.unit));
+    if (task.kind() == ir::TaskKind::reduce)
+      summed[task.unit()] = std::max(summed[task.unit()], simulation.tasks[id].end);
+    if (task.kind() != ir::TaskKind::broadcast) continue;
+    EXPECT_GE(simulation.tasks[id].begin, summed.at(task.unit()));
     broadcast += simulation.tasks[id].end - simulation.tasks[id].begin;
   }
   i64 elements = 0;
@@ -337,9 +338,9 @@ TEST(Simulate, working_take_over_what_their_ranks_hold) {
   const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
   double all = 0;
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
-    if (step.program.tasks[id].kind != ir::TaskKind::allocate) continue;
+    if (step.program.tasks[id].kind() != ir::TaskKind::allocate) continue;
     i64 most = 0;  // of a rank's half of the unit
-    for (const auto& [rank, elements] : compiler::copied_elements(plans, 0, -1, step.program.tasks[id].unit))
+    for (const auto& [rank, elements] : compiler::copied_elements(plans, 0, -1, step.program.tasks[id].unit()))
       most = std::max(most, elements);
     const double seconds = simulation.tasks[id].end - simulation.tasks[id].begin;
     EXPECT_NEAR(seconds, 1e-6 * 2 * static_cast<double>(most * size_of(type)), 1e-9) << "read and written";

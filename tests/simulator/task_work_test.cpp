@@ -52,7 +52,7 @@ TEST_F(TaskWorkTest, an_update_moves_eight_numbers_of_the_state_and_one_to_compu
   TaskWork work(step_.plan, plans_, hardware_, known_);
   const ir::Task& update = first(ir::TaskKind::update);
   const PlacedWork& taken = work.work(update);
-  EXPECT_NEAR(taken.seconds, (8 * 4 + 2) * most_elements(plans_.home(), update.unit) / 1e9, 1e-12);
+  EXPECT_NEAR(taken.seconds, (8 * 4 + 2) * most_elements(plans_.home(), update.unit()) / 1e9, 1e-12);
   ASSERT_EQ(taken.claims.size(), update.ranks.size());
   for (const Claim& claim : taken.claims) EXPECT_EQ(claim.share, 1) << "all of its devices";
 }
@@ -89,7 +89,7 @@ TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_t
   std::set<const SegmentTimes*> times;
   std::set<int> devices;
   for (const ir::Task& task : step_.program.tasks)
-    if (task.kind == ir::TaskKind::run && task.forward()) {
+    if (task.kind() == ir::TaskKind::run && task.forward()) {
       const ReplicaSegment& segment = work.segment(task);
       times.insert(segment.times);
       devices.insert(segment.computing[0].resource);
@@ -107,8 +107,9 @@ struct RingStep {
     step.program = compiler::assemble(step.plan, plans, {});
   }
   const ir::Task& run(Pass pass) const {
-    return *std::ranges::find_if(
-        step.program.tasks, [&](const ir::Task& task) { return task.kind == ir::TaskKind::run && task.pass == pass; });
+    return *std::ranges::find_if(step.program.tasks, [&](const ir::Task& task) {
+      return task.kind() == ir::TaskKind::run && task.pass() == pass;
+    });
   }
   compiler::Plans plans;
   Step step;
@@ -223,7 +224,7 @@ TEST(TaskWorkOnARing, each_replica_transfers_among_its_own_ranks) {
   TaskWork work(ring.step.plan, ring.plans, hardware, known);
   int runs = 0;
   for (const ir::Task& task : ring.step.program.tasks) {
-    if (task.kind != ir::TaskKind::run) continue;
+    if (task.kind() != ir::TaskKind::run) continue;
     ++runs;
     for (const Claim& claim : work.segment(task).computing)
       EXPECT_TRUE(claim.resource >= 8 || std::ranges::count(task.ranks, claim.resource) == 1);

@@ -125,7 +125,7 @@ TEST(Trace, counts_a_measured_transfer_from_when_the_last_of_its_ranks_is_ready)
   const Step step(plans, 1);
   int run = -1, send = -1;
   for (int id = 0; id < static_cast<int>(step.program.tasks.size()); ++id) {
-    const ir::TaskKind kind = step.program.tasks[static_cast<size_t>(id)].kind;
+    const ir::TaskKind kind = step.program.tasks[static_cast<size_t>(id)].kind();
     if (kind == ir::TaskKind::run) run = id;
     if (kind == ir::TaskKind::send) send = id;
   }

@@ -86,7 +86,7 @@ TEST(Rank, ATracedStepHasTheSpansOfItsTasksAndAnotherStepKeepsNothing) {
       until = span.end;
       tasks.insert(span.task);
       if (task.queue == ir::Queue::compute) computing += span.end - span.begin;
-      collectives += task.kind == ir::TaskKind::run && span.communication;
+      collectives += task.kind() == ir::TaskKind::run && span.communication;
     }
     for (const int id : rank.program().of_rank[static_cast<size_t>(fabric.rank())])
       EXPECT_TRUE(tasks.contains(id)) << id;
