@@ -139,7 +139,7 @@ layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& 
 QueueNumbers::QueueNumbers(const std::vector<ir::Task>& tasks, int ranks) : ranks_(ranks) {
   int stages = 0;
   for (const ir::Task& task : tasks) stages = std::max(stages, ir::stage_of_queue(task) + 1);
-  of_rank_ = kKinds * stages;
+  of_rank_ = kQueueKinds * stages;
 }
 
 QueueKey queue_of(const ir::Task& task, int rank) { return {rank, task.queue, ir::stage_of_queue(task)}; }

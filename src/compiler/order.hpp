@@ -14,17 +14,21 @@ namespace switchyard::compiler {
 using QueueKey = std::tuple<int, ir::Queue, int>;
 QueueKey queue_of(const ir::Task& task, int rank);
 
+/// Kinds of queues that tasks have.
+inline constexpr int kQueueKinds = static_cast<int>(ir::Queue::switching) + 1;
+/// Numbers a rank's queues from 0, alike on all ranks and in all programs.
+inline int queue_number(const ir::Task& task) {
+  return ir::stage_of_queue(task) * kQueueKinds + static_cast<int>(task.queue);
+}
+
 /// Numbers the queues of all ranks from 0, as indices of tables.
 class QueueNumbers {
  public:
   QueueNumbers(const std::vector<ir::Task>& tasks, int ranks);
   size_t count() const { return static_cast<size_t>(ranks_ * of_rank_); }
-  size_t of(const ir::Task& task, int rank) const {
-    return static_cast<size_t>(rank * of_rank_ + ir::stage_of_queue(task) * kKinds + static_cast<int>(task.queue));
-  }
+  size_t of(const ir::Task& task, int rank) const { return static_cast<size_t>(rank * of_rank_ + queue_number(task)); }
 
  private:
-  static constexpr int kKinds = static_cast<int>(ir::Queue::switching) + 1;
   int ranks_ = 0, of_rank_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/sum.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 
@@ -11,6 +12,7 @@
 #include "comm/collectives.hpp"
 #include "compiler/documents_read.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/channels.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
@@ -261,8 +263,11 @@ struct Executor::Step {
     }
   }
 
+  // Numbers rise within a queue, and all ranks give a task the same.
+  i64 row_of(int id) const { return (e.steps_ << 24) + id; }
+
   void transact(Transfer& transfer, int id, const Task& task) {
-    transfer.run(e.fabric_, e.channels_.of(task), ir::name_of(task), e.steps_ * (1ll << 24) + id);
+    transfer.run(e.fabric_, channel_of(task), ir::name_of(task), row_of(id));
   }
 
   void move(int id, const Task& task) {
@@ -357,20 +362,20 @@ struct Executor::Step {
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
-    NumberedChannel &operators = e.channels_.within(task, Within::operators),
-                    &collectives = e.channels_.within(task, Within::collectives),
-                    &ring = e.channels_.within(task, Within::ring);
+    std::array<i64, 3> rows;  // of the last transaction within the run, by Within
+    rows.fill(row_of(id) << 16);
+    const auto row = [&](Within who) { return &rows[static_cast<size_t>(who)]; };
     const bool beside =
         e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) && !input.probe.times_operators();
     const ReplicaLink replica{.fabric = &e.fabric_,
-                              .channel = {operators.channel.id, stage.ranks},
-                              .row = &operators.row,
-                              .collectives = {collectives.channel.id, stage.ranks},
-                              .collective_row = &collectives.row,
+                              .channel = {channel_within(task, Within::operators).id, stage.ranks},
+                              .row = row(Within::operators),
+                              .collectives = {channel_within(task, Within::collectives).id, stage.ranks},
+                              .collective_row = row(Within::collectives),
                               .pattern = stage.pattern,
                               .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
-                              .ring = {.channel = ring.channel,
-                                       .row = &ring.row,
+                              .ring = {.channel = channel_within(task, Within::ring),
+                                       .row = row(Within::ring),
                                        .peers = stage.peers,
                                        .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
                                        .exchanged = hooks.collective}};
@@ -556,8 +561,8 @@ struct Executor::Step {
   void norm(int id, const Task& task) {
     std::vector<double> sums = {e.store_.home.gradient_squares(), loss_sum};
     sums.insert(sums.end(), source_loss.begin(), source_loss.end());
-    comm::all_reduce(e.fabric_, e.channels_.of(task), "norm", e.steps_ * (1ll << 24) + id, sums.data(),
-                     static_cast<i64>(sums.size()), DType::f64);
+    comm::all_reduce(e.fabric_, channel_of(task), "norm", row_of(id), sums.data(), static_cast<i64>(sums.size()),
+                     DType::f64);
     result.norm = std::sqrt(sums[0]);
     result.loss = sums[1];
     result.source_loss.assign(sums.begin() + 2, sums.end());
@@ -629,7 +634,6 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   ++steps_;
   const auto start = Clock::now();
   Step step(*this, program, input);
-  channels_.add(program);
   // Runners exist before any stream looks them up.
   for (const int id : step.tasks) {
     const Task& task = program.tasks[static_cast<size_t>(id)];

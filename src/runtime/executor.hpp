@@ -13,7 +13,6 @@
 #include "comm/fabric.hpp"
 #include "ir/computed_time.hpp"
 #include "kernels/memory.hpp"
-#include "runtime/channels.hpp"
 #include "runtime/segment_runner.hpp"
 #include "runtime/store.hpp"
 #include "runtime/stream.hpp"
@@ -129,7 +128,6 @@ class Executor {
   std::unique_ptr<Stream> collective_stream_;
   std::map<std::tuple<const compiler::Plans*, int, int, int>, std::unique_ptr<StageRunner>>
       stage_runners_;  // plans, strategy, replica, stage
-  Channels channels_;
   std::vector<Logits> logits_;
   i64 steps_ = 0;
 };

@@ -114,7 +114,7 @@ void run_head_loss(KernelCall&);
 void run_head_loss_dx(KernelCall&);
 
 /// A reshard among the ranks of a replica, on its way. It keeps its tensors, and has memory for sums that the rank
-/// makes for others. Refers to the call's stage and instruction.
+/// makes for others. Refers to the call's stage and instruction. Its transactions are numbered where it is made.
 class Reshard {
  public:
   explicit Reshard(const KernelCall& call);
@@ -128,6 +128,7 @@ class Reshard {
   const layout::Exchange& exchange_;
   size_t position_;
   i64 unit_;  // tokens of a unit
+  i64 row_;   // of the transaction before its first one
   ReplicaLink replica_;
   at::Tensor input_, output_, scratch_;
 };

@@ -2,11 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <map>
 #include <set>
-#include <tuple>
 
-#include "base/errors.hpp"
+#include "compiler/order.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -14,85 +13,48 @@ namespace {
 
 using ir::Queue;
 
-ir::Task reduce(std::vector<int> ranks) {
-  return {.what = ir::Reduce{}, .queue = Queue::bulk, .ranks = std::move(ranks)};
+ir::Task send(Queue queue, int stage, std::vector<int> ranks) {
+  return {.what = ir::Send{.stage = stage}, .queue = queue, .ranks = std::move(ranks)};
 }
 
-// FNV-1a of queue, stage and ranks in 31 bits, as channels were numbered once, is the same for these two, which have
-// ranks 46 and 56 in common.
-TEST(Channels, ThatAHashTakesForOneAreTwo) {
-  const ir::Program program{.tasks = {reduce({46, 48, 56, 61}), reduce({10, 31, 46, 56})}, .of_rank = {}};
-  Channels channels;
-  channels.add(program);
-  EXPECT_EQ(channels.of(program.tasks[0]).id, kFirstChannel);
-  EXPECT_EQ(channels.of(program.tasks[1]).id, kFirstChannel + 1);
+TEST(Channels, are_of_a_queue_whoever_takes_part) {
+  const ir::Task reduce{.what = ir::Reduce{}, .queue = Queue::bulk, .ranks = {0, 1}};
+  const ir::Task broadcast{.what = ir::Broadcast{}, .queue = Queue::bulk, .ranks = {1, 2}};
+  EXPECT_EQ(channel_of(reduce).id, channel_of(broadcast).id);
+  EXPECT_EQ(channel_of(reduce).ranks, (std::vector<int>{0, 1}));
+  EXPECT_EQ(channel_of(broadcast).ranks, (std::vector<int>{1, 2}));
+  const ir::Task run{.what = ir::Run{}, .ranks = {3, 4}};
+  EXPECT_EQ(channel_within(run, Within::ring).ranks, (std::vector<int>{3, 4}));
 }
 
-TEST(Channels, OfATaskAreThoseOfItsQueueRanksAndSendingStage) {
+TEST(Channels, of_queues_that_run_side_by_side_differ) {
   const ir::Task run{.what = ir::Run{}, .ranks = {0, 1}};
-  const auto send = [](Queue queue, int stage) {
-    return ir::Task{.what = ir::Send{.stage = stage}, .queue = queue, .ranks = {0, 1}};
-  };
-  const ir::Program program{.tasks = {run, send(Queue::forward, 0), send(Queue::forward, 1), send(Queue::backward, 1),
-                                      reduce({0, 1}), reduce({0, 1}), run},
-                            .of_rank = {}};
-  Channels channels;
-  channels.add(program);
-  EXPECT_EQ(channels.within(run, Within::operators).channel.id, kFirstChannel);
-  EXPECT_EQ(channels.within(run, Within::collectives).channel.id, kFirstChannel + 1);
-  EXPECT_EQ(channels.within(run, Within::ring).channel.id, kFirstChannel + 2);
-  for (size_t id = 1; id <= 4; ++id)
-    EXPECT_EQ(channels.of(program.tasks[id]).id, kFirstChannel + 2 + static_cast<int>(id));
-  EXPECT_EQ(channels.of(program.tasks[5]).id, channels.of(program.tasks[4]).id);
-  EXPECT_EQ(channels.of(program.tasks[5]).ranks, (std::vector<int>{0, 1}));
+  std::set<int> numbers;
+  for (const Within who : {Within::operators, Within::collectives, Within::ring})
+    EXPECT_TRUE(numbers.insert(channel_within(run, who).id).second);
+  for (const Queue queue : {Queue::compute, Queue::bulk, Queue::gather, Queue::switching})
+    EXPECT_TRUE(numbers.insert(channel_of({.what = ir::Reduce{}, .queue = queue, .ranks = {0, 1}}).id).second);
+  for (const Queue queue : {Queue::forward, Queue::backward})
+    for (const int stage : {0, 1, 2})
+      EXPECT_TRUE(numbers.insert(channel_of(send(queue, stage, {0, 1})).id).second) << "stage " << stage;
+  EXPECT_EQ(*numbers.begin(), kFirstChannel);
 }
 
-TEST(Channels, KeepTheirNumbersAndTasksInLaterPrograms) {
-  const ir::Task run{.what = ir::Run{}, .ranks = {0, 1}};
-  Channels channels;
-  channels.add({.tasks = {reduce({0, 1}), run}, .of_rank = {}});
-  ++channels.within(run, Within::collectives).row;
-  channels.add({.tasks = {reduce({0, 2}), run, reduce({0, 1})}, .of_rank = {}});
-  EXPECT_EQ(channels.of(reduce({0, 1})).id, kFirstChannel);
-  EXPECT_EQ(channels.within(run, Within::operators).channel.id, kFirstChannel + 1);
-  EXPECT_EQ(channels.within(run, Within::operators).row, 0);
-  EXPECT_EQ(channels.within(run, Within::collectives).row, 1);
-  EXPECT_EQ(channels.of(reduce({0, 2})).id, kFirstChannel + 4);
-}
-
-TEST(Channels, OfProgramsThatWereNotAddedAreUnknown) {
-  Channels channels;
-  EXPECT_THROW(channels.of(reduce({0, 1})), InternalError);
-  EXPECT_THROW(channels.within({.what = ir::Run{}, .ranks = {0}}, Within::operators), InternalError);
-}
-
-// One number for each set of ranks, queue and sending stage of a step with many strategies; none is skipped, and none
-// is another's.
-TEST(Channels, OfAStepWithManyStrategiesAreConsecutive) {
+// Messages of a channel are matched in order: two ranks must have their common tasks in the same order, and one thread.
+TEST(Channels, of_a_step_with_many_strategies_are_few) {
   const std::vector<std::string> specs = {"2,4,2", "4,4,1", "4,2,2", "8,2,1", "16,1,1", "8,1,2"};
   const std::vector<i64> bounds = {48, 40, 32, 24, 16, 12};
   const compiler::Plans plans = tiny_plans(specs, 16, 0, kFp64, 2);
   const Documents documents = tiny_documents(120, 5);
   const batch::StepPlan plan = tiny_batch(0, documents, plans, bounds);
   const ir::Program program = compiler::assemble(plan, plans, {});
-  Channels channels;
-  channels.add(program);
-  std::set<std::tuple<int, int, std::vector<int>>> kinds;
-  std::set<int> numbers;
+  std::map<int, compiler::QueueKey> queues;
   for (const ir::Task& task : program.tasks) {
-    if (ir::is_transfer(task.kind()) &&
-        kinds.insert({static_cast<int>(task.queue), ir::stage_of_queue(task), task.ranks}).second) {
-      EXPECT_TRUE(numbers.insert(channels.of(task).id).second) << ir::name_of(task);
-      EXPECT_EQ(channels.of(task).ranks, task.ranks);
-    }
-    if (task.is<ir::Run>() && kinds.insert({-1, 0, task.ranks}).second) {
-      for (const Within who : {Within::operators, Within::collectives, Within::ring})
-        EXPECT_TRUE(numbers.insert(channels.within(task, who).channel.id).second) << ir::name_of(task);
-    }
+    if (!ir::is_transfer(task.kind())) continue;
+    const compiler::QueueKey queue = compiler::queue_of(task, 0);
+    EXPECT_EQ(queues.try_emplace(channel_of(task).id, queue).first->second, queue) << ir::name_of(task);
   }
-  EXPECT_GT(numbers.size(), 50u);
-  EXPECT_EQ(*numbers.begin(), kFirstChannel);
-  EXPECT_EQ(*numbers.rbegin(), kFirstChannel + static_cast<int>(numbers.size()) - 1);
+  EXPECT_EQ(queues.size(), 5u) << "norm, moves, reductions, and between two stages forward and backward";
 }
 
 }  // namespace

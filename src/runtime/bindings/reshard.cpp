@@ -9,9 +9,11 @@ Reshard::Reshard(const KernelCall& call)
       exchange_(*call.instr.exchanges[call.replica.pattern]),
       position_(static_cast<size_t>(call.position)),
       unit_(ir::token_unit(call.stage.replica, call.feeds.T)),
+      row_(*call.replica.collective_row),
       replica_(call.replica),
       input_(call.in[0]),
       output_(call.out[0]) {
+  *call.replica.collective_row += static_cast<i64>(exchange_.steps.size());
   const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.replica.pattern, call.position, call.feeds.T);
   if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
 }
@@ -29,6 +31,7 @@ at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
 }
 
 void Reshard::run() {
+  i64 row = row_;
   for (const layout::Step& step : exchange_.steps) {
     const layout::Part& part = step.parts[position_];
     const auto rank = [&](const layout::Piece& piece) {
@@ -44,7 +47,7 @@ void Reshard::run() {
       else
         transfer.local(view(piece.place, piece.box), view(layout::Place::input, piece.box), piece.add);
     }
-    transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, ++*replica_.collective_row);
+    transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, ++row);
   }
 }
 
