@@ -161,7 +161,7 @@ class Trial {
     return std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
   }
 
-  /// Of all steps.
+  /// The highest of all steps.
   i64 peak() const {
     i64 peak = 0;
     for (const compiler::StepPlanner& planner : steps_) {

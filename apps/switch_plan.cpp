@@ -29,7 +29,7 @@ struct Options {
   bool json = false;
 };
 
-// As many as the larger strategy needs, where the command line gives no number.
+// The number that the larger strategy needs, where the command line gives no number.
 int ranks_of(const Options& o) {
   if (o.ranks) return *o.ranks;
   i64 ranks = 1;

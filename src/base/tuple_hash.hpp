@@ -7,7 +7,7 @@
 
 namespace switchyard {
 
-/// Of integers, enumerations and pointers.
+/// Hash of integers, enumerations and pointers.
 struct TupleHash {
   template <class... Parts>
   size_t operator()(const std::tuple<Parts...>& key) const {

@@ -39,8 +39,8 @@ struct Op {
   DType dtype = DType::f32;
 };
 
-/// A FIFO among `ranks` (global numbers); the same id means the same channel on every member.
-/// Two channels never wait for each other.
+/// A FIFO between any two of `ranks` (global numbers), who run what they both take part in in one order. Other ranks
+/// may use the same id for theirs. Channels of two ids never wait for each other.
 struct Channel {
   int id = 0;
   std::vector<int> ranks;
@@ -77,7 +77,7 @@ struct FabricOptions {
   std::chrono::milliseconds timeout{30000};
   bool strict = false;  // poison receive blocks before they are filled; refuse rows that fall and blocks that are sent
                         // and written at once
-  // Of ranks that meet over TCP:
+  // For ranks that meet over TCP:
   std::string interface = {};  // name, or a network such as "10.0.0.0/8"; empty: that of the master's address
   std::string token = {};      // the job's secret: ranks with another one are refused; empty: none
   std::function<void(const std::string&)> say = {};  // who was refused, and why; empty: nobody hears it

@@ -478,7 +478,7 @@ class Assembler {
     return made;
   }
 
-  // Of a run, or of what stands for it where the replica lacks the micro-batch.
+  // The task of a run, or of what stands for it where the replica lacks the micro-batch.
   Task task_of(int p, const ir::Run& run) const {
     const CompiledStrategy& s = strategy(p);
     Task task{.what = run, .queue = ir::Queue::compute, .phase = p, .ranks = s.replica_ranks(run.replica, run.stage)};

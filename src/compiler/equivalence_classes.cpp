@@ -208,7 +208,7 @@ i64 EquivalenceClasses::number_of(const ir::Task& t, int ring) {
       .first->second;
 }
 
-// Of each member: the shapes that it works on, whether it sends, or what it gets.
+// For each member: the shapes that it works on, whether it sends, or what it gets.
 const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t) {
   const auto [replica, group, stage, micro_batch, unit, round, piece, pass] = ir::numbers_of(t);
   const auto [it, fresh] =

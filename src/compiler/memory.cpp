@@ -262,8 +262,8 @@ class Replay {
     }
   }
 
-  // As WorkingParameters::allocate: memory for what the rank does not have; what the next strategy keeps lives on with
-  // its working parameters.
+  // WorkingParameters::allocate on paper: memory for what the rank does not have; what the next strategy keeps lives on
+  // with its working parameters.
   void allocate(const Task& t) {
     std::map<int, int>& blocks = working_[{t.phase, t.unit(), false}];
     for (const WorkingGroup& group : holdings_.working(strategy_of(t.phase), strategy_of(t.phase - 1), t.unit())) {
@@ -394,7 +394,7 @@ class Replay {
     states_.erase(it);
   }
 
-  // As SegmentRunner::allocate: members of a root share one block.
+  // SegmentRunner::allocate on paper: members of a root share one block.
   void allocate(const ir::StageCode& stage, int buffer, MicroBatchState& state) {
     int& slot = state.slot[static_cast<size_t>(buffer)];
     if (slot >= 0) return;
@@ -458,11 +458,11 @@ class Replay {
     most_kept_ = std::max(most_kept_, kept_ += state.kept);
   }
 
-  // Of cosines or sines.
+  // Bytes of cosines or sines.
   static i64 table_bytes(const RotaryTables& tables, i64 size) { return tables.positions * tables.head_dim / 2 * size; }
 
-  // As runtime's RopeTables: kept for the longest document so far, made in fp64, and the old ones go as the new ones
-  // replace them.
+  // Rotary tables as the runtime has them: kept for the longest document so far, made in fp64, and the old ones go as
+  // the new ones replace them.
   void grow_tables(i64 head_dim, i64 longest) {
     if (longest <= tables_.positions) return;
     const RotaryTables old = std::exchange(tables_, {std::max(longest, 2 * tables_.positions), head_dim});

@@ -89,8 +89,8 @@ class BudgetCheck {
   std::vector<i64> phase_peaks_;  // bytes of the rank that was looked at last, by the phase whose tasks ran
 };
 
-/// The program of a step, or of an evaluation if the graph has no backward pass, that prefetches as many units as `fits`,
-/// asked of one program after the other, allows; without prefetch if none fits. prefetch: whether to try any.
+/// The program of a step, or of an evaluation if the graph has no backward pass, that prefetches as many units as
+/// `fits`, asked of one program after the other, allows; without prefetch if none fits. prefetch: whether to try any.
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
                             const std::function<bool(const ir::Program&)>& fits);
 

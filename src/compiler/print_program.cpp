@@ -196,7 +196,7 @@ class ProgramPrinter {
   static std::string piece_text(const Task& task) {
     return task.piece() == ir::kWhole ? "" : fmt::format(" piece{}", task.piece());
   }
-  // Of what the runs of a stage share.
+  // The item of what the runs of a stage share.
   static std::string item_text(const Task& task) {
     return task.micro_batch() < 0 ? "" : fmt::format(" {} mb{}", name_of(task.pass()), task.micro_batch());
   }

@@ -109,7 +109,7 @@ class Planning {
     }
   }
 
-  // Of the units in the order in which they were added.
+  // Transfers of the units in the order in which they were added.
   std::vector<switching::SharedRounds> gathers() const {
     const auto& [units, names, from, to] = gathered_;
     const switching::MovePlan plan = switching::plan_switch(units, from, {}, to, cluster_, planner_);

@@ -8,7 +8,7 @@
 
 namespace switchyard::compiler {
 
-/// Of one unit in a stage, for the ranks of replicas that go in step. gather: what each stores, to all copies that runs
+/// One unit's in a stage, for the ranks of replicas that go in step. gather: what each stores, to all copies that runs
 /// read; no rounds where parameters are not cut. reduce: gradients of a run, to the owners of their rows; no rounds
 /// where gradients are not cut.
 struct RunTransfers {

@@ -17,7 +17,7 @@ struct Load {
   double seconds = 0;
 };
 
-// Of a rank at its port.
+// A rank's use of its port.
 struct Use {
   Port port;
   int rank = 0;
@@ -32,7 +32,7 @@ struct Uses {
   double longest_pair = 0;
 };
 
-// Of messages that are sorted by their ends, none from a rank to itself.
+// Uses of ports by messages that are sorted by their ends, none from a rank to itself.
 Uses uses_of(const cluster::Hardware& hardware, const cluster::Cluster& placement, std::span<const Message> messages) {
   int first = std::numeric_limits<int>::max(), last = -1;
   for (const Message& message : messages) {

@@ -26,7 +26,7 @@ std::filesystem::path prefix_of(const std::filesystem::path& path) {
   return path;
 }
 
-// Of a corpus that Megatron made there is no meta.json.
+// A corpus that Megatron made has no meta.json.
 nlohmann::json read_meta(const std::filesystem::path& path) {
   if (!std::filesystem::exists(path)) return nlohmann::json::object();
   std::ifstream file(path);

@@ -147,7 +147,7 @@ std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
   return places;
 }
 
-// Of a corpus without a name the place stands in the object itself.
+// The place of a corpus without a name stands in the object itself.
 std::vector<DataPlace> places_of(const json& object) {
   const json sources = object.value("sources", json::array({object}));
   std::vector<DataPlace> places;

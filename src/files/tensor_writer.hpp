@@ -62,7 +62,7 @@ class TensorFolderWriter {
  public:
   static TensorFolderWriter create(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
                                    i64 shard_bytes = 5'000'000'000);
-  /// As TensorWriter::join.
+  /// Does what TensorWriter::join does.
   static TensorFolderWriter join(const std::filesystem::path& folder, const std::vector<TensorEntry>& entries,
                                  i64 shard_bytes = 5'000'000'000);
   void write(const std::string& name, i64 offset, std::span<const std::byte> bytes);

@@ -5,7 +5,7 @@
 
 namespace switchyard::ir {
 
-/// Of a run that of one instruction, otherwise of the whole task. Without what was waited for or transferred meanwhile.
+/// Time of one instruction of a run, or of a whole other task, without what was waited for or transferred meanwhile.
 struct ComputedTime {
   static constexpr int kWholeTask = -1;
   int task = 0;  // of the Program

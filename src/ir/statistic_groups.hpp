@@ -14,7 +14,7 @@ struct StatisticGroups {
   i64 units = 0;
   DType dtype = DType::f32;
 };
-/// Of an instruction that has statistic_sums.
+/// The groups of an instruction that has statistic_sums.
 StatisticGroups statistic_groups(const StageCode& stage, const Instr& instr, const StatisticSums& sums);
 
 }  // namespace switchyard::ir

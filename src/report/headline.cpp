@@ -58,7 +58,7 @@ std::string limit(const Run& run, const StepParts& parts) {
   return text + ".";
 }
 
-// Of the chosen plan against the quickest single strategy that fits.
+// The gain of the chosen plan over the quickest single strategy that fits.
 std::string gain(const std::vector<Candidate>& candidates) {
   const auto chosen =
       std::ranges::find_if(candidates, [](const Candidate& c) { return c.chosen && c.seconds.has_value(); });

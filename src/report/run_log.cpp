@@ -20,7 +20,7 @@ constexpr const char* kColumns[] = {"loss",           "lr",           "grad_norm
                                     "bubble_share",   "slowest_rank", "slowest_rank_seconds",
                                     "hidden_share"};
 
-// Of data with several sources: loss/NAME, tokens/NAME.
+// Figures of data with several sources: loss/NAME, tokens/NAME.
 bool is_of_source(const std::string& key) { return key.starts_with("loss/") || key.starts_with("tokens/"); }
 
 void raise_to(std::vector<i64>& highest, const config::Node& line, const char* key) {
@@ -54,7 +54,7 @@ void add_line(RunLog& log, const config::Node& line) {
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");
 }
 
-// Of a step that the log lacks, nothing.
+// Nothing for a step that the log lacks.
 void add_validation(RunLog& log, const config::Node& line) {
   const i64 step = line["step"].integer(1, std::numeric_limits<i64>::max() - 1);
   const auto place = std::ranges::lower_bound(log.steps.step, step);

@@ -11,7 +11,7 @@
 
 namespace switchyard::report {
 
-/// Of each phase of a plan.
+/// The labels of each phase of a plan.
 std::vector<PhaseLabel> phase_labels(const batch::StepPlan& plan, const compiler::Plans& plans);
 
 /// A row for each bucket of the job, the longest first; buckets without documents have zeros. lengths: tokens of the

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kNoPhase = -1;
 
-// Of a task by its name (ir::name_of).
+// The kind of a task by its name (ir::name_of).
 int phase_of(std::string_view name) {
   const size_t at = name.find("phase ");
   int phase = kNoPhase;

@@ -117,7 +117,7 @@ struct Executor::Step {
 
   int strategy_of(int phase) const { return phase < 0 ? -1 : input.plan->phases[static_cast<size_t>(phase)].strategy; }
   PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
-  // Of the task's runs.
+  // What the task's runs share.
   RunKey run_key(const Task& task) const {
     const int strategy = strategy_of(task.phase);
     const ir::StageCode& code = plans.strategies()[static_cast<size_t>(strategy)]

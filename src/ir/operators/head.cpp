@@ -43,7 +43,7 @@ i64 logit_room(std::span<const Type> in, i64 tokens) {
   return allocated(std::min(tokens, HeadLoss::kChunk) * in[1].shape.size[0] * size_of(in[1].dtype));
 }
 
-// Of a chunk one statistic a token and two more, and of bf16 two copies of the logits in fp32.
+// A chunk has one statistic a token and two more, and in bf16 two copies of the logits in fp32.
 i64 chunk_bytes(std::span<const Type> in, i64 tokens) {
   const i64 rows = std::min(tokens, HeadLoss::kChunk), statistic = rows * size_of(in[3].dtype);
   const i64 copies = in[1].dtype == DType::bf16 ? 2 * allocated(rows * in[1].shape.size[0] * size_of(DType::f32)) : 0;
