@@ -5,7 +5,9 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -71,6 +73,7 @@ class Search {
       if (const auto& effort = settings_.runners_up)
         most_steps_ = effort->steps + static_cast<i64>((1 + effort->times) * static_cast<double>(found_.counts.steps));
       const double least = found_.least;
+      keep_others_like(Choice(found_.best.front()));
       find(least);
       found_.least = least;
     }
@@ -194,6 +197,50 @@ class Search {
     std::ranges::sort(draft.steps, {}, lo);
     do keep(draft);
     while (std::ranges::next_permutation(draft.steps, {}, lo).found);
+  }
+
+  // The plan with other degrees of the longest documents: often the next best ones, and found without looking further at
+  // the other documents.
+  void keep_others_like(const Choice& best) {
+    const Range longest = best.longest().range;
+    Draft draft{{}, 1, 0};
+    for (const Phase& phase : best.phases) {
+      const auto same = [&](const Option& one) { return one.shape == phase.shape && one.capacity == phase.capacity; };
+      const auto& options = queue(phase.range)->options();
+      draft.steps.push_back(
+          {phase.range, static_cast<size_t>(std::ranges::find_if(options, same) - options.begin())});
+    }
+    for (const size_t index : quickest_of_each_key(longest)) {
+      if (settings_.stop()) return;
+      for (Step& step : draft.steps)
+        if (step.range == longest) step.option = index;
+      const auto option = [&](const Step& step) -> const Option& { return queue(step.range)->options()[step.option]; };
+      const Home home{option({longest, index}).shape.placement, 1};
+      if (std::ranges::any_of(draft.steps, [&](const Step& step) { return !fits(option(step), home); })) continue;
+      time(draft);
+      keep_orders(draft);
+    }
+  }
+
+  // Options of the range's quickest keys, a few more than are listed, by their times or bounds on them.
+  std::vector<size_t> quickest_of_each_key(Range range) {
+    constexpr double kFurthest = 0.1;
+    std::vector<size_t> quickest;
+    for (double further = kDeeper; further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) &&
+                                   !settings_.stop();
+         further *= 2) {
+      queue(range)->open((1 + further) * queue(range)->least_of_all(), settings_.stop);
+      const std::vector<Option>& options = queue(range)->options();
+      std::vector<size_t> all(options.size());
+      std::iota(all.begin(), all.end(), size_t{0});
+      std::ranges::stable_sort(all, {}, [&](size_t index) { return options[index].seconds; });
+      std::set<PlanKey> keys;
+      quickest.clear();
+      for (const size_t index : all)
+        if (keys.insert(key_of(model_, range, options[index].shape.placement)).second) quickest.push_back(index);
+    }
+    if (std::cmp_greater(quickest.size(), 2 * wanted_)) quickest.resize(static_cast<size_t>(2 * wanted_));
+    return quickest;
   }
 
   // What all else takes at least in a plan that has the range as a bucket.

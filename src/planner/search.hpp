@@ -57,7 +57,7 @@ bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
 /// A limit of work: `times` that on the best plan, and `steps` (as in Counts).
 struct Effort {
-  double times = 1;
+  double times = 0.25;
   i64 steps = 50000;
 };
 

@@ -243,6 +243,10 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
       EXPECT_TRUE(found.proven);
       EXPECT_EQ(found.best.front().phases, all.best.front().phases) << "seed " << seed;
       EXPECT_GE(found.best.size(), known) << "seed " << seed;
+      for (const Choice& choice : found.best)
+        EXPECT_DOUBLE_EQ(choice.seconds,
+                         step_seconds(problem.model, problem.transfers, choice, problem.settings.memory))
+            << "seed " << seed;
       known = found.best.size();
       // A machine so slow that the limit of time is reached as soon as the best plan is known.
       const int most = asked;
