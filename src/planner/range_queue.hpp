@@ -25,8 +25,8 @@ struct Option {
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
 /// ranks of a stage, then those of one mesh, recomputation, splitting of gradients and capacity (bound for their layers
-/// without recomputation, from sums over the documents, then with it, then from packed micro-batches), then a single candidate (bound from sums, then with
-/// its order and schedule from packed micro-batches).
+/// without recomputation, from sums over the documents, then with it, then from packed micro-batches), then a single
+/// candidate (bound from sums, then with its order and schedule from packed micro-batches).
 class RangeQueue {
  public:
   /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.

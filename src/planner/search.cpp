@@ -199,8 +199,8 @@ class Search {
     while (std::ranges::next_permutation(draft.steps, {}, lo).found);
   }
 
-  // The plan with other degrees of the longest documents: often the next best ones, and found without looking further at
-  // the other documents.
+  // The plan with other degrees of the longest documents: often the next best ones, and found without looking further
+  // at the other documents.
   void keep_others_like(const Choice& best) {
     const Range longest = best.longest().range;
     Draft draft{{}, 1, 0};
@@ -226,9 +226,8 @@ class Search {
   std::vector<size_t> quickest_of_each_key(Range range) {
     constexpr double kFurthest = 0.1;
     std::vector<size_t> quickest;
-    for (double further = kDeeper; further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) &&
-                                   !settings_.stop();
-         further *= 2) {
+    for (double further = kDeeper;
+         further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) && !settings_.stop(); further *= 2) {
       queue(range)->open((1 + further) * queue(range)->least_of_all(), settings_.stop);
       const std::vector<Option>& options = queue(range)->options();
       std::vector<size_t> all(options.size());
@@ -284,7 +283,10 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo}) + least_finish_), range, option.placement, zero,
+          start = {std::min(start.least, option.seconds + cover({0, lo}) + least_finish_),
+                   range,
+                   option.placement,
+                   zero,
                    key_of(model_, range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
