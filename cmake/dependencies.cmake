@@ -19,6 +19,25 @@ if(SWITCHYARD_TESTS)
   find_package(GTest REQUIRED)
 endif()
 
+# zstd becomes part of the programs: nobody has to have it to run them. Without its package its one source file, which
+# tools/without_root.py gets, is compiled.
+if(SWITCHYARD_HEADERS AND EXISTS ${SWITCHYARD_HEADERS}/zstd.c)
+  set(SWITCHYARD_ZSTD ${SWITCHYARD_HEADERS})
+else()
+  find_path(ZSTD_INCLUDE_DIR zstd.h REQUIRED)
+  find_library(ZSTD_LIBRARY NAMES libzstd.a zstd REQUIRED)
+endif()
+function(switchyard_zstd layer)
+  if(SWITCHYARD_ZSTD)
+    target_sources(switchyard_${layer} PRIVATE ${SWITCHYARD_ZSTD}/zstd.c)
+    set_source_files_properties(${SWITCHYARD_ZSTD}/zstd.c PROPERTIES COMPILE_OPTIONS "-w")
+    target_include_directories(switchyard_${layer} SYSTEM PRIVATE ${SWITCHYARD_ZSTD})
+  else()
+    target_include_directories(switchyard_${layer} SYSTEM PRIVATE ${ZSTD_INCLUDE_DIR})
+    target_link_libraries(switchyard_${layer} PRIVATE ${ZSTD_LIBRARY})
+  endif()
+endfunction()
+
 if(SWITCHYARD_MPI)
   # Only MPI's C interface, without the deprecated C++ bindings.
   find_package(MPI REQUIRED COMPONENTS C)

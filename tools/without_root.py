@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
-HEADERS = VENV / "headers"  # the folder of libraries of headers alone
+HEADERS = VENV / "headers"  # the folder of libraries of headers alone, and of zstd's one source file
 LOCK = ROOT / "packages" / "requirements-without-root.txt"
 OLDEST_CMAKE = (3, 25)
 # Header by which a library is recognised; the file on PyPI that has it, with its hash; folders or files within, and
@@ -35,6 +35,8 @@ LIBRARIES = (
      "5f6132720fb25d0d70bf0742f8397b49a540dcc193e7312a914f6aa49f054810", {"nlohmann_json/include/nlohmann/": "nlohmann/"}),
     ("fmt/format.h", "cmeel_fmt-12.2.0-0-py3-none-manylinux_2_28_x86_64.whl",
      "81f0ea1df41d81bfa097c552bc2adf3a5df49978b91555f7883fd3b89bb7ba61", {"cmeel.prefix/include/fmt/": "fmt/"}),
+    ("zstd.h", "zstandard-0.25.0.tar.gz", "7713e1179d162cf5c7906da876ec2ccb9c3a9dcbdffef0cc7f70c3667a205f0b",
+     {f"zstandard-0.25.0/zstd/{name}": name for name in ("zstd.c", "zstd.h", "zstd_errors.h")}),
 )
 
 
