@@ -50,8 +50,15 @@ void refuse_settings(const config::JobDraft& draft, config::Errors& errors) {
                                                "buckets strategies.",
                                                key));
   };
-  for (const config::Key<config::JobDraft>& key : config::job_keys())
+  for (const config::Key<config::JobDraft>& key : config::job_keys()) {
     if (key.name.starts_with("parallel.") || key.name == "run.order") refuse(key.name);
+    if (key.name.starts_with("compression.") && draft.has(key.name))
+      errors.add(draft.where(key.name),
+                 fmt::format("{0} is set, but the strategies are left to the planner, which plans without codecs. "
+                             "Leave it out, and train the plan that `switchyard plan --out plan.toml` writes with "
+                             "--set bucket.0.strategy.{0}=..., or give the buckets strategies.",
+                             key.name));
+  }
   for (size_t i = 0; i < draft.buckets.size(); ++i) refuse(fmt::format("bucket.{}.file", i));
 }
 

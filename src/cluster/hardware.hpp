@@ -45,6 +45,13 @@ struct Rates {
   bool operator==(const Rates&) const = default;
 };
 
+/// What a device does with a codec: bytes of elements as they lie in memory.
+struct CodecRates {
+  BytesPerSecond encode{};
+  BytesPerSecond decode{};  // and add
+  bool operator==(const CodecRates&) const = default;
+};
+
 struct Device {
   std::string name{};
   Bytes memory{};
@@ -60,6 +67,7 @@ struct Device {
   double alone_speedup = 1;  // speedup while the other devices of its host are idle
   std::map<DType, std::map<std::string, OperatorTable>>
       operators{};  // by name; operators that are not listed use rates and curves
+  std::map<std::string, CodecRates> codecs{};  // by name; others read and write memory
 
   /// The memory that tensors may fill.
   Bytes usable() const { return {memory.count - reserve.count}; }

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,11 @@ struct Op {
   Block block{}, source{};
   bool add = false;
   DType dtype = DType::f32;
+  // Of a receive whose message is encoded, in place of copying or adding: called with what came, in its turn. The
+  // message has `encoded` bytes, or, if at_most, no more than these: its sender says how many.
+  std::function<void(std::span<const std::byte>)> decode{};
+  i64 encoded = 0;
+  bool at_most = false;
 };
 
 /// A FIFO between any two of `ranks` (global numbers), who run what they both take part in in one order. Other ranks

@@ -107,7 +107,8 @@ class MessageFabric::InFlightTransaction {
                     .peer = op.peer,
                     .channel = channel_.id,
                     .envelope = envelope,
-                    .data = in_place ? op.block.data : item.staging.memory.get()};
+                    .data = in_place ? op.block.data : item.staging.memory.get(),
+                    .at_most = op.at_most};
     return item;
   }
 
@@ -129,7 +130,7 @@ class MessageFabric::InFlightTransaction {
       const Op& op = transaction_.ops[next_];
       if (op.kind != Op::Kind::recv) continue;
       Item& item = add_item(op, is_contiguous(op.block) && may_arrive_early(transaction_, next_));
-      if (item.staging.memory) staged_ += op.block.bytes();
+      if (item.staging.memory) staged_ += item.staging.capacity;
       received_.emplace(next_, &item);
       messages.push_back(&item.message);
     }
@@ -145,12 +146,13 @@ class MessageFabric::InFlightTransaction {
       throw ClusterError(
           disagreement(fabric_.label_, transaction_, op.peer, item.message.envelope, item.message.theirs));
     if (!item.staging.memory) return;
-    apply(op, contiguous(item.message.data, op.block.bytes()));
+    apply(op, contiguous(item.message.data, item.message.envelope.bytes));
+    staged_ -= item.staging.capacity;
     fabric_.staging_.give(std::exchange(item.staging, {}));
-    staged_ -= op.block.bytes();
   }
 
   static void apply(const Op& op, const Block& from) {
+    if (op.decode) return op.decode({from.data, static_cast<size_t>(from.bytes())});
     op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from);
   }
 

@@ -22,8 +22,15 @@ struct Message {
   int peer = -1, channel = 0;
   Envelope envelope{};  // what is sent, or expected
   std::byte* data = nullptr;
-  Envelope theirs{};  // receive: what the sender said
-  bool done = false;  // belongs to Arrivals
+  bool at_most = false;  // receive: the sender says how many of envelope.bytes come
+  Envelope theirs{};     // receive: what the sender said
+  bool done = false;     // belongs to Arrivals
+
+  /// The sender said that this comes.
+  void announce(const Envelope& said) {
+    theirs = said;
+    take_size(envelope, said, at_most);
+  }
 };
 
 /// Where transports report and run() sleeps. Thread-safe.

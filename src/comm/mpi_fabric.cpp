@@ -291,7 +291,7 @@ class MpiTransport final : public Transport {
       queue.waiting.pop_front();
       queue.offers.pop_front();
       --from.waiting;
-      message.theirs = offer->header.envelope;
+      message.announce(offer->header.envelope);
       if (message.theirs != message.envelope || message.envelope.bytes == 0) {
         arrivals_->finish(message);  // if the envelopes differ, the receiver reports it and aborts
       } else if (offer->staging != nullptr) {

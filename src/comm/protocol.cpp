@@ -25,7 +25,11 @@ std::string describe(const Envelope& e) {
 }  // namespace
 
 Envelope envelope_of(const Transaction& transaction, const Op& op) {
-  return {transaction.row, op.block.bytes(), op.dtype};
+  return {transaction.row, op.decode ? op.encoded : op.block.bytes(), op.dtype};
+}
+
+void take_size(Envelope& expected, const Envelope& said, bool at_most) {
+  if (at_most && said.bytes <= expected.bytes) expected.bytes = said.bytes;
 }
 
 void check_transaction(int rank, const Channel& channel, const Transaction& transaction) {
@@ -59,7 +63,7 @@ void check_sends_unwritten(int rank, const Transaction& transaction) {
 
 bool may_arrive_early(const Transaction& transaction, size_t index) {
   const Op& op = transaction.ops[index];
-  if (op.kind != Op::Kind::recv || op.add) return false;
+  if (op.kind != Op::Kind::recv || op.add || op.decode) return false;
   return std::none_of(transaction.ops.begin(), transaction.ops.begin() + static_cast<std::ptrdiff_t>(index),
                       [&](const Op& earlier) {
                         if (earlier.kind == Op::Kind::send) return false;

@@ -16,6 +16,8 @@ struct Envelope {
   DType dtype = DType::f32;
   bool operator==(const Envelope&) const = default;
 };
+/// What a receiver expects becomes what the sender said in the bytes of a message that may be shorter (Op::at_most).
+void take_size(Envelope& expected, const Envelope& said, bool at_most);
 Envelope envelope_of(const Transaction& transaction, const Op& op);
 
 /// Checks that peers are other members of the channel, locals agree in size, and rows don't overlap. InternalError
@@ -23,8 +25,8 @@ Envelope envelope_of(const Transaction& transaction, const Op& op);
 void check_transaction(int rank, const Channel& channel, const Transaction& transaction);
 /// InternalError if a block that is sent is written in the same transaction. Quadratic, so only for strict mode.
 void check_sends_unwritten(int rank, const Transaction& transaction);
-/// Whether operation `index`, a receive without add, may be written before its turn: nothing earlier in the list reads
-/// or writes its memory.
+/// Whether operation `index`, a receive that neither adds nor decodes, may be written before its turn: nothing earlier
+/// in the list reads or writes its memory.
 bool may_arrive_early(const Transaction& transaction, size_t index);
 /// Fills every block for which may_arrive_early holds with 0xFF.
 void poison_receives(const Transaction& transaction);

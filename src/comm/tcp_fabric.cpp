@@ -188,7 +188,7 @@ class TcpTransport final : public Transport {
       const Offer offer = std::move(queue.offers.front());
       queue.waiting.pop_front();
       queue.offers.pop_front();
-      message.theirs = offer.envelope;
+      message.announce(offer.envelope);
       if (offer.asked && message.theirs == message.envelope) {
         peer.granted[offer.id] = &message;
         peer.outgoing.push_back({Frame{

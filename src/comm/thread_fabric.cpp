@@ -233,7 +233,8 @@ class ThreadFabric final : public Fabric {
     Posting& posting = take(hub_->mailbox(channel.id, op.peer, rank_), transaction, op.peer);
     // Settled however this ends: the sender sleeps until its block is free.
     const std::unique_ptr<Posting, decltype(&settle_pointer)> settled(&posting, &settle_pointer);
-    const Envelope mine = envelope_of(transaction, op);
+    Envelope mine = envelope_of(transaction, op);
+    take_size(mine, posting.envelope, op.at_most);
     if (mine != posting.envelope)
       throw ClusterError(disagreement(label_, transaction, op.peer, mine, posting.envelope));
     apply(op, posting.op->block);
@@ -259,6 +260,7 @@ class ThreadFabric final : public Fabric {
   static void settle_pointer(Posting* posting) { settle(*posting); }
 
   static void apply(const Op& op, const Block& from) {
+    if (op.decode) return op.decode({from.data, static_cast<size_t>(from.bytes())});
     op.add ? add_block(op.block, from, op.dtype) : copy_block(op.block, from);
   }
 

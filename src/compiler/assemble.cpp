@@ -12,6 +12,7 @@
 #include "compiler/order.hpp"
 #include "compiler/replica_schedule.hpp"
 #include "compiler/step_assembler.hpp"
+#include "compiler/wire.hpp"
 #include "schedule/item_index.hpp"
 
 namespace switchyard::compiler {
@@ -81,6 +82,7 @@ constexpr size_t kUnsent = 2;
 struct Crossing {
   std::vector<int> ranks;
   layout::MessageList messages;
+  codecs::Rule encoding{};
   i64 bytes = 0;
 };
 struct CrossingKey {
@@ -95,6 +97,23 @@ struct Transactions {
   std::map<CrossingKey, Crossing> crossings;
   std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, std::vector<i64>>, layout::MessageList::Pattern> boundaries;
 };
+
+// Sums that go on to home's copies stay as they are, so that all copies are updated alike.
+codecs::Rule encoding_of(TaskKind kind, const config::Compression& how) {
+  switch (kind) {
+    case TaskKind::move:
+      return how.rule(how.switches);
+    case TaskKind::send:
+      return how.rule(how.pipeline);
+    case TaskKind::gather:
+      return how.rule(how.gathers);
+    case TaskKind::reduce_scatter:
+    case TaskKind::reduce:
+      return how.rule(how.gradients);
+    default:
+      return {};
+  }
+}
 
 class Assembler {
  public:
@@ -205,8 +224,11 @@ class Assembler {
     Task task{.what = what, .queue = queue, .phase = p, .ranks = part.ranks};
     if (all.ranks())
       for (int& rank : task.ranks) rank = (*all.ranks())[static_cast<size_t>(rank)];
-    task.bytes = part.elements * size_of(ir::type_of(task.kind(), plans_.graph().precision()));
+    const DType type = ir::type_of(task.kind(), plans_.graph().precision());
     task.messages = {part.messages, all.ranks(), all.tensors()};
+    if (p >= 0) task.encoding = encoding_of(task.kind(), strategy(p).strategy.compression);
+    task.bytes = task.encoding.codec == codecs::Codec::none ? part.elements * size_of(type)
+                                                            : wire_bytes(task, type, plans_.cluster());
     return task;
   }
 
@@ -510,6 +532,7 @@ class Assembler {
                 .ranks = crossing.ranks,
                 .after = {{run, -1}},
                 .messages = crossing.messages,
+                .encoding = crossing.encoding,
                 .bytes = crossing.bytes});
   }
 
@@ -527,11 +550,11 @@ class Assembler {
     Crossing& crossing = it->second;
     crossing.messages = {boundary(out, in, from, to, key.T), std::make_shared<const std::vector<int>>(std::move(names)),
                          nullptr};
+    crossing.encoding = encoding_of(TaskKind::send, s.strategy.compression);
+    crossing.bytes = wire_bytes({.what = ir::Send{}, .messages = crossing.messages, .encoding = crossing.encoding},
+                                out.type.dtype, plans_.cluster());
     std::set<int> members;
-    for (const layout::Msg& m : crossing.messages) {
-      members.insert({m.src, m.dst});
-      if (m.src != m.dst) crossing.bytes += m.box.elements() * size_of(out.type.dtype);
-    }
+    for (const layout::Msg& m : crossing.messages) members.insert({m.src, m.dst});
     crossing.ranks = union_of(members);
     return crossing;
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "compiler/ring_keys.hpp"
+#include "compiler/wire.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -45,6 +46,11 @@ EquivalenceClasses::EquivalenceClasses(const ir::Program& program, const batch::
     add_task(task);
     if (waits) add_waits(task);
   }
+  if (std::ranges::any_of(program.tasks,
+                          [](const ir::Task& task) { return task.encoding.codec != codecs::Codec::none; }))
+    for (int rank = 0; rank < plans.cluster().ranks(); ++rank)
+      for (const auto& [queue, bytes] : encoding_rooms(program, rank, plans))
+        keys_[static_cast<size_t>(rank)].insert(keys_[static_cast<size_t>(rank)].end(), {-3, bytes});
 }
 
 std::vector<int> EquivalenceClasses::first_like() const {

@@ -17,6 +17,7 @@
 #include "compiler/order.hpp"
 #include "compiler/ring_keys.hpp"
 #include "compiler/step_assembler.hpp"
+#include "compiler/wire.hpp"
 #include "compiler/worst_order.hpp"
 #include "ir/autodiff.hpp"
 
@@ -150,6 +151,8 @@ class Replay {
   void replay() {
     take_home();
     for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, table_bytes(tables_, state_));
+    for (const auto& [queue, bytes] : encoding_rooms(program_, holdings_.rank(), plans_))
+      meter_.take(MemoryClass::workspace, bytes);
     for (const int id : tasks_) {
       if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))

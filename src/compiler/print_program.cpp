@@ -9,6 +9,7 @@
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
 #include "compiler/print.hpp"
+#include "compiler/wire.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -214,10 +215,10 @@ class ProgramPrinter {
     if (task.kind() == TaskKind::allocate) return fmt::format("local {}", copied_bytes(task));
     if (task.messages.empty()) return "";
     if (task.bytes == 0) return "local";
-    const i64 element = size_of(ir::type_of(task.kind(), plans_.graph().precision()));
+    const DType type = ir::type_of(task.kind(), plans_.graph().precision());
     std::map<std::pair<int, int>, i64> pairs;
     for (const layout::Msg& m : task.messages)
-      if (m.src != m.dst) pairs[{m.src, m.dst}] += m.box.elements() * element;
+      if (m.src != m.dst) pairs[{m.src, m.dst}] += wire_bytes(task, m, type, plans_.cluster());
     if (pairs.size() > kMostPairs) {
       const auto less = [](const auto& a, const auto& b) { return a.second < b.second; };
       const auto [least, most] = std::minmax_element(pairs.begin(), pairs.end(), less);

@@ -6,6 +6,7 @@
 
 #include "base/file_text.hpp"
 #include "base/text.hpp"
+#include "codecs/codec.hpp"
 #include "config/errors.hpp"
 #include "config/hardware_table.hpp"
 #include "config/profile.hpp"
@@ -76,6 +77,7 @@ class Reader {
   std::optional<EfficiencyCurve::Point> point(const toml::node& item, const Notation& sizes,
                                               std::string& message) const;
 
+  std::map<std::string, cluster::CodecRates> read_codecs(Section& device);
   void read_device(Section& root, cluster::Device& device);
   std::optional<cluster::Rates> read_rates(Section& device, const std::string& part, BytesPerSecond memory);
   std::optional<cluster::LinkClass> read_link(Section& links, const std::string& part, const char* needed, int devices);
@@ -276,6 +278,21 @@ std::optional<cluster::Rates> Reader::read_rates(Section& device, const std::str
   return section.table == nullptr ? std::nullopt : std::optional(rates);
 }
 
+// Those of the codecs that the file names.
+std::map<std::string, cluster::CodecRates> Reader::read_codecs(Section& device) {
+  Section section = subsection(device, "codecs", nullptr);
+  std::map<std::string, cluster::CodecRates> read;
+  for (int i = 0; i < codecs::kCodecs; ++i) {
+    const std::string name(name_of(static_cast<codecs::Codec>(i)));
+    Section codec = subsection(section, name, nullptr);
+    const cluster::CodecRates rates{{quantity(codec, "encode", kBandwidth)}, {quantity(codec, "decode", kBandwidth)}};
+    close(codec);
+    if (codec.table != nullptr) read[name] = rates;
+  }
+  close(section);
+  return read;
+}
+
 void Reader::read_device(Section& root, cluster::Device& device) {
   Section section = subsection(root, "device", "it gives what one device can do");
   device.name = text(section, "name");
@@ -298,6 +315,7 @@ void Reader::read_device(Section& root, cluster::Device& device) {
     const std::string part(name_of(Precision{.compute = type, .state = type}));
     if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;
   }
+  device.codecs = read_codecs(section);
   if (device.rates.empty() && section.table != nullptr) {
     errors_.add(section.where,
                 "device has no rates; add a section [device.bf16], [device.fp32] or [device.fp64] with matmul.");

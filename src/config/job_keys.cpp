@@ -49,6 +49,10 @@ template <>
 constexpr int kValues<KeyPassing> = 2;
 template <>
 constexpr int kValues<ScheduleKind> = 6;
+template <>
+constexpr int kValues<CompressedLinks> = 2;
+template <>
+constexpr int kValues<codecs::Codec> = codecs::kCodecs;
 
 template <class Field>
 constexpr KeyType type_of() {
@@ -377,20 +381,68 @@ auto settings_keys() {
   };
 }
 
+std::vector<std::string> names_of(std::initializer_list<codecs::Codec> codecs) {
+  std::vector<std::string> names;
+  for (const codecs::Codec codec : codecs) names.emplace_back(name_of(codec));
+  return names;
+}
+
+/// How a strategy's messages are encoded.
+template <auto Settings>
+auto compression_keys() {
+  using S = StrategySettings;
+  using C = Compression;
+  using codecs::Codec;
+  const std::vector<std::string> any =
+      names_of({Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::zfp16, Codec::zfp8, Codec::lossless});
+  std::vector<std::string> of_gradients = any;
+  of_gradients.emplace_back(name_of(Codec::int4));
+  return std::vector<Key<typename OwnerOf<Settings>::Owner>>{
+      Row<Settings, &S::compression, &C::gradients>(
+          "compression.gradients",
+          "codec of gradients on their way to where they are summed: from runs (depth, ZeRO-2 and 3), and home. Each "
+          "addend is encoded once and added in fp32. Sums that go on to other copies (zero = 0) are never encoded.")
+          .one_of(std::move(of_gradients)),
+      Row<Settings, &S::compression, &C::pipeline>(
+          "compression.pipeline", "codec of activations, and of their gradients, between pipeline stages.")
+          .one_of(any),
+      Row<Settings, &S::compression, &C::gathers>(
+          "compression.gathers",
+          "codec of parameters that are gathered for runs (depth, ZeRO-3). A rank computes with its own part as it is.")
+          .one_of(any),
+      Row<Settings, &S::compression, &C::switches>(
+          "compression.switches",
+          "codec of parameters that a hot switch brings to the strategy. They travel in the precision of computing, "
+          "and must be the same on all ranks that have copies, so no other codec than lossless is possible.")
+          .one_of(names_of({Codec::none, Codec::lossless})),
+      Row<Settings, &S::compression, &C::links>(
+          "compression.links", "whose messages are encoded: those of all links, or only those between hosts."),
+      Row<Settings, &S::compression, &C::smallest>(
+          "compression.smallest",
+          "messages of fewer bytes travel as they are, as encoding takes longer than it saves: "
+          "bench/results/codecs.md has sizes from which each codec pays.")
+          .at_least(0),
+  };
+}
+
 Keys parallel_keys() {
   Keys keys = settings_keys<&JobDraft::settings>();
-  for (Key<JobDraft>& key : keys) {
-    key.name = "parallel." + key.name;
-    key.meaning = "For all strategies: " + key.meaning;
-  }
+  for (Key<JobDraft>& key : keys) key.name = "parallel." + key.name;
+  const Keys of_messages = compression_keys<&JobDraft::settings>();
+  keys.insert(keys.end(), of_messages.begin(), of_messages.end());
+  for (Key<JobDraft>& key : keys) key.meaning = "For all strategies: " + key.meaning;
   return keys;
 }
 
 std::vector<Key<BucketDraft>> strategy_keys() {
   std::vector<Key<BucketDraft>> keys = settings_keys<&BucketDraft::settings>();
+  for (Key<BucketDraft>& key : keys) key.fallback = "parallel." + key.name;
+  for (Key<BucketDraft> key : compression_keys<&BucketDraft::settings>()) {
+    key.fallback = key.name;
+    keys.push_back(std::move(key));
+  }
   for (Key<BucketDraft>& key : keys) {
-    key.meaning = fmt::format("Same as parallel.{}, for this bucket.", key.name);
-    key.fallback = "parallel." + key.name;
+    key.meaning = fmt::format("Same as {}, for this bucket.", key.fallback);
     key.name = "strategy." + key.name;
   }
   return keys;

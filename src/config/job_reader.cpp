@@ -34,7 +34,7 @@ std::vector<std::string> known_names(const std::string& entry) {
   std::vector<std::string> names;
   for (const KeyInfo& key : job_keys()) names.push_back(key.name);
   for (const char* section : {"model", "data", "data.source", "validation", "validation.source", "batch", kBuckets,
-                              "parallel", "optimizer", "run", "log", "fabric", "switch"})
+                              "parallel", "compression", "optimizer", "run", "log", "fabric", "switch"})
     names.emplace_back(section);
   if (is_source_list(entry.substr(0, entry.find('.', entry.find('.') + 1))))
     for (const KeyInfo& key : source_keys()) names.push_back(entry + key.name);

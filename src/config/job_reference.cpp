@@ -56,6 +56,10 @@ Section section_of(const std::string& name) {
   if (section == "parallel")
     return {"[parallel]",
             "Settings of all strategies that are given by their degrees. A bucket's own settings take precedence."};
+  if (section == "compression")
+    return {"[compression]",
+            "How messages of all strategies that are given by their degrees are encoded, by what they carry. A "
+            "bucket's own settings take precedence. [codecs.md](codecs.md) has the codecs and their errors."};
   return {"[" + section + "]", ""};
 }
 

@@ -67,10 +67,12 @@ std::string table_of(const Bucket& bucket) {
   return "{ " + text + " }";
 }
 
-/// [parallel] is part of the buckets by now, and a model from a folder has its other settings in that folder.
+/// [parallel] and [compression] are part of the buckets by now, and a model from a folder has its other settings in
+/// that folder.
 bool is_written(const KeyInfo& key, const Job& job) {
   if (key.secret) return false;
-  if (key.name.starts_with("parallel.") || key.name == "model.preset") return false;
+  if (key.name.starts_with("parallel.") || key.name.starts_with("compression.") || key.name == "model.preset")
+    return false;
   if (job.model.path.empty() || !key.name.starts_with("model.") || key.name == "model.path") return true;
   return std::ranges::find(job.model.changed, key.name) != job.model.changed.end();
 }

@@ -435,4 +435,6 @@ std::string_view name_of(ScheduleKind schedule) {
   throw InternalError("name_of: unknown schedule");
 }
 
+std::string_view name_of(CompressedLinks links) { return links == CompressedLinks::all ? "all" : "hosts"; }
+
 }  // namespace switchyard::config

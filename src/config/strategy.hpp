@@ -10,6 +10,8 @@
 
 #include "base/dtype.hpp"
 #include "base/key_passing.hpp"
+#include "base/units.hpp"
+#include "codecs/rule.hpp"
 #include "layout/axes.hpp"
 #include "schedule/schedule.hpp"
 
@@ -55,6 +57,24 @@ enum class Recompute { none, selective, full };
 enum class Packing { balanced, stream };
 /// The parts into which ring attention cuts documents: each into as many as suits it, or all into equally many.
 enum class RingDegree { document, uniform };
+/// The links whose messages may be encoded.
+enum class CompressedLinks { all, hosts };
+
+/// How messages are encoded, by what they carry: gradients of runs and phases to their owners; activations and their
+/// gradients between pipeline stages; parameters that are gathered for runs; parameters that move to the strategy in a
+/// hot switch, which all ranks must have alike. hosts: only messages between hosts are. smallest: those of fewer bytes
+/// are not.
+struct Compression {
+  codecs::Codec gradients = codecs::Codec::none, pipeline = codecs::Codec::none, gathers = codecs::Codec::none,
+                switches = codecs::Codec::none;
+  CompressedLinks links = CompressedLinks::all;
+  Bytes smallest{4096};
+  bool operator==(const Compression&) const = default;
+  codecs::Rule rule(codecs::Codec of_role) const {
+    return {of_role, smallest.count, links == CompressedLinks::hosts};
+  }
+};
+
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v, zeropp };
 
 /// Settings of a strategy besides the layers and ranks of its stages.
@@ -72,6 +92,7 @@ struct StrategySettings {
   Packing packing = Packing::balanced;
   RingDegree ring_degree = RingDegree::document;  // packing stream: always uniform, all ring ranks
   KeyPassing exchange = KeyPassing::gather;       // of keys and values between ring ranks
+  Compression compression{};
   bool operator==(const StrategySettings&) const = default;
 };
 
@@ -168,6 +189,8 @@ std::string_view name_of(Recompute recompute);
 std::string_view name_of(Packing packing);
 /// "document", "uniform".
 std::string_view name_of(RingDegree degree);
+/// "all", "hosts".
+std::string_view name_of(CompressedLinks links);
 /// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "zeropp".
 std::string_view name_of(ScheduleKind schedule);
 

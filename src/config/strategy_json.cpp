@@ -96,6 +96,36 @@ std::string indented(const std::string& page) {
   return text;
 }
 
+std::string text_of(const Compression& compression) {
+  if (compression == Compression()) return "";
+  return fmt::format(
+      ",\n  \"compression\": {{\"gradients\": \"{}\", \"pipeline\": \"{}\", \"gathers\": \"{}\", "
+      "\"switches\": \"{}\", \"links\": \"{}\", \"smallest\": {}}}",
+      name_of(compression.gradients), name_of(compression.pipeline), name_of(compression.gathers),
+      name_of(compression.switches), name_of(compression.links), compression.smallest.count);
+}
+
+// Codecs have the choices of the job's keys.
+Compression read_compression(const Node& node) {
+  using codecs::Codec;
+  node.expect_keys({"gradients", "pipeline", "gathers", "switches", "links", "smallest"}, {});
+  Compression read;
+  if (node.has("gradients"))
+    read.gradients = node["gradients"].choice({Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::int4,
+                                               Codec::zfp16, Codec::zfp8, Codec::lossless});
+  const auto any = [&](const char* name, Codec& codec) {
+    if (node.has(name))
+      codec = node[name].choice(
+          {Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::zfp16, Codec::zfp8, Codec::lossless});
+  };
+  any("pipeline", read.pipeline);
+  any("gathers", read.gathers);
+  if (node.has("switches")) read.switches = node["switches"].choice({Codec::none, Codec::lossless});
+  if (node.has("links")) read.links = node["links"].choice({CompressedLinks::all, CompressedLinks::hosts});
+  if (node.has("smallest")) read.smallest = {node["smallest"].integer(0, std::numeric_limits<i64>::max())};
+  return read;
+}
+
 }  // namespace
 
 std::string to_json(const Strategy& strategy) {
@@ -103,11 +133,12 @@ std::string to_json(const Strategy& strategy) {
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
       "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
       "  \"micro_batch_sequences\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"exchange\": \"{}\",\n"
-      "  \"zero\": {},\n  \"every\": {}{}\n}}\n",
+      "  \"zero\": {},\n  \"every\": {}{}{}\n}}\n",
       quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute),
       name_of(strategy.schedule), strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel,
       strategy.micro_batch_tokens, strategy.micro_batch_sequences, name_of(strategy.packing),
       name_of(strategy.ring_degree), name_of(strategy.exchange), strategy.zero, strategy.every,
+      text_of(strategy.compression),
       strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
 }
 
@@ -116,7 +147,8 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   const Node root(document, origin, "");
   root.expect_keys(
       {"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap", "sequence_parallel",
-       "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree", "exchange", "zero", "every", "order"},
+       "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree", "exchange", "compression", "zero",
+       "every", "order"},
       {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
@@ -143,6 +175,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   if (root.has("ring_degree"))
     strategy.ring_degree = root["ring_degree"].choice({RingDegree::document, RingDegree::uniform});
   if (root.has("exchange")) strategy.exchange = root["exchange"].choice({KeyPassing::gather, KeyPassing::ring});
+  if (root.has("compression")) strategy.compression = read_compression(root["compression"]);
   if (root.has("zero")) strategy.zero = static_cast<int>(root["zero"].integer(0, 3));
   if (root.has("every")) strategy.every = root["every"].small(1);
   return strategy;

@@ -27,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 13> kSettings{{{"zero"},
+constexpr std::array<Setting, 18> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -38,6 +38,11 @@ constexpr std::array<Setting, 13> kSettings{{{"zero"},
                                              {"packing"},
                                              {"ring_degree"},
                                              {"exchange"},
+                                             {"compression.gradients"},
+                                             {"compression.pipeline"},
+                                             {"compression.gathers"},
+                                             {"compression.switches"},
+                                             {"compression.links"},
                                              {"sequence_parallel"},
                                              {"inside", true}}};
 

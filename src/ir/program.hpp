@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "codecs/rule.hpp"
 #include "ir/code.hpp"
 #include "layout/message_list.hpp"
 
@@ -93,7 +94,8 @@ struct Task {
   std::vector<Wait> after{};
   layout::MessageList messages{};  // tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
                                    // itself where its next chunk takes the value over
-  i64 bytes = 0;                   // over links, all messages
+  codecs::Rule encoding{};         // of the messages
+  i64 bytes = 0;                   // over links, all messages as they travel; of lossless ones the most
   i64 start = 0, end = 0;          // estimated ns, for order only
 
   TaskKind kind() const { return static_cast<TaskKind>(what.index()); }

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "compiler/ring_keys.hpp"
+#include "compiler/wire.hpp"
 #include "ir/statistic_groups.hpp"
 #include "switching/bounds.hpp"
 
@@ -70,8 +71,9 @@ class LinkCounter {
   }
 
   void add_messages(LinkUse& use, const ir::Task& task) {
-    const i64 element = size_of(ir::type_of(task.kind(), plans_.graph().precision()));
-    for (const layout::Msg& m : task.messages) add_bytes(use, m.src, m.dst, m.box.elements() * element);
+    const DType type = ir::type_of(task.kind(), plans_.graph().precision());
+    for (const layout::Msg& m : task.messages)
+      add_bytes(use, m.src, m.dst, compiler::wire_bytes(task, m, type, plans_.cluster()));
   }
 
   void add_segment(const ir::Task& task) {

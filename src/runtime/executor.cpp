@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/documents_read.hpp"
+#include "compiler/wire.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/channels.hpp"
 #include "runtime/tensors.hpp"
@@ -92,6 +93,8 @@ struct Executor::Step {
         rooms(compiler::rooms_of(program, e.rank_, *input.plan, plans)),
         signals(flag_count()),
         source_loss(labels().sources > 1 ? static_cast<size_t>(labels().sources) : 0) {
+    for (const auto& [queue, bytes] : compiler::encoding_rooms(program, e.rank_, plans))
+      encoding_rooms[queue] = empty({bytes}, DType::u8, at::kCPU);
     for (const int id : tasks) {
       for (const compiler::UnitUse& use : uses_of(id)) ++users[use];
       for (const compiler::UnitUse& use : uses_until_start(id)) ++users[use];
@@ -263,22 +266,36 @@ struct Executor::Step {
     }
   }
 
+  // How its messages are encoded is the task's rule; into memory of its queue, which runs one task at a time.
+  Transfer transfer_of(const Task& task) const {
+    const auto room = encoding_rooms.find(compiler::queue_of(task, e.rank_));
+    return Transfer(room == encoding_rooms.end() ? at::Tensor() : room->second);
+  }
+  void send(Transfer& transfer, const Task& task, const layout::Msg& m, const at::Tensor& view) const {
+    transfer.send(m.dst, view, compiler::codec_of(task, m, dtype_of(view), plans.cluster()));
+  }
+  void receive(Transfer& transfer, const Task& task, const layout::Msg& m, const at::Tensor& view, bool add) const {
+    transfer.receive(m.src, view, add, compiler::codec_of(task, m, dtype_of(view), plans.cluster()));
+  }
+
   // Numbers rise within a queue, and all ranks give a task the same.
   i64 row_of(int id) const { return (e.steps_ << 24) + id; }
 
   void transact(Transfer& transfer, int id, const Task& task) {
     transfer.run(e.fabric_, channel_of(task), ir::name_of(task), row_of(id));
+    if (input.probe.computed && task.encoding.codec != codecs::Codec::none)
+      keep_computed({.task = id, .seconds = transfer.coding_seconds()});
   }
 
   void move(int id, const Task& task) {
-    Transfer transfer;
+    Transfer transfer = transfer_of(task);
     const PhaseKey now = key(task.phase), before = key(task.phase - 1);
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
-      if (m.src == e.rank_) transfer.send(m.dst, e.store_.working.source(now, before, m.tensor, m.box));
+      if (m.src == e.rank_) send(transfer, task, m, e.store_.working.source(now, before, m.tensor, m.box));
       if (m.dst == e.rank_)
-        transfer.receive(
-            m.src,
+        receive(
+            transfer, task, m,
             view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.stored(now.strategy, m.tensor), m.box),
             false);
     }
@@ -287,7 +304,7 @@ struct Executor::Step {
 
   // What the ranks store comes together in a copy on each.
   void gather(int id, const Task& task) {
-    Transfer transfer;
+    Transfer transfer = transfer_of(task);
     const RunKey run = run_key(task);
     const auto copy = [&](const layout::Msg& m) {
       return view_of(e.store_.working.run_copy(run, m.tensor), *e.store_.holdings.used(run.phase.strategy, m.tensor),
@@ -297,9 +314,9 @@ struct Executor::Step {
       if (m.src == e.rank_ && m.dst == e.rank_)
         transfer.local(copy(m), e.store_.working.run_source(run, m.tensor, m.box), false);
       else if (m.src == e.rank_)
-        transfer.send(m.dst, e.store_.working.run_source(run, m.tensor, m.box));
+        send(transfer, task, m, e.store_.working.run_source(run, m.tensor, m.box));
       else if (m.dst == e.rank_)
-        transfer.receive(m.src, copy(m), false);
+        receive(transfer, task, m, copy(m), false);
     }
     transact(transfer, id, task);
   }
@@ -443,7 +460,7 @@ struct Executor::Step {
   void send(int id, const Task& task) {
     const int to = task.forward() ? task.stage() + 1 : task.stage() - 1;
     const std::vector<compiler::StateKey> here = compiler::states_of(task, e.rank_);
-    Transfer transfer;
+    Transfer transfer = transfer_of(task);
     at::Tensor sent;
     for (const compiler::StateKey& at : here) {
       const bool sending = at.stage == task.stage();
@@ -476,8 +493,8 @@ struct Executor::Step {
     box.hi[0] *= unit;
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
-      if (m.src == e.rank_) transfer.send(m.dst, view_of(tensor, box, m.box));
-      if (m.dst == e.rank_) transfer.receive(m.src, view_of(tensor, box, m.box), false);
+      if (m.src == e.rank_) send(transfer, task, m, view_of(tensor, box, m.box));
+      if (m.dst == e.rank_) receive(transfer, task, m, view_of(tensor, box, m.box), false);
     }
   }
 
@@ -498,15 +515,15 @@ struct Executor::Step {
   // `total`.
   template <class Own, class Total>
   void sum(int id, const Task& task, const Own& own, const Total& total) {
-    Transfer transfer;
+    Transfer transfer = transfer_of(task);
     for (const layout::Msg& m : task.messages) {
-      if (m.src == e.rank_ && m.dst != e.rank_) transfer.send(m.dst, own(m));
+      if (m.src == e.rank_ && m.dst != e.rank_) send(transfer, task, m, own(m));
       if (m.dst != e.rank_) continue;
       const at::Tensor sum = own(m);
       if (m.src == e.rank_)
         transfer.local(total(m), sum, true);
       else
-        transfer.receive(m.src, sum.defined() ? sum : total(m), true);
+        receive(transfer, task, m, sum.defined() ? sum : total(m), true);
     }
     transact(transfer, id, task);
   }
@@ -542,11 +559,11 @@ struct Executor::Step {
   }
 
   void broadcast(int id, const Task& task) {
-    Transfer transfer;
+    Transfer transfer = transfer_of(task);
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
-      if (m.src == e.rank_) transfer.send(m.dst, home_gradient(m));
-      if (m.dst == e.rank_) transfer.receive(m.src, home_gradient(m), false);
+      if (m.src == e.rank_) send(transfer, task, m, home_gradient(m));
+      if (m.dst == e.rank_) receive(transfer, task, m, home_gradient(m), false);
     }
     transact(transfer, id, task);
   }
@@ -579,6 +596,7 @@ struct Executor::Step {
   const StepInput& input;
   const std::vector<int>& tasks;
   const std::multimap<int, int> rooms;
+  std::map<compiler::QueueKey, at::Tensor> encoding_rooms;
   std::map<std::pair<int, int>, size_t> release_flag;
   Signals signals;
   std::mutex mutex;

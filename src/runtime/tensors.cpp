@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/block.hpp"
 
@@ -24,6 +25,12 @@ comm::Block block_of(const at::Tensor& t) {
     block.rows = 1;
   }
   return block;
+}
+
+codecs::Elements elements_of(const at::Tensor& t) {
+  const comm::Block block = block_of(t);
+  const i64 item = static_cast<i64>(t.element_size());
+  return {block.data, dtype_of(t), block.rows, block.row_bytes / item, block.stride / item};
 }
 
 }  // namespace
@@ -93,17 +100,47 @@ at::Tensor Transfer::host_copy(const at::Tensor& view) {
   return staged_.back();
 }
 
-void Transfer::send(int peer, const at::Tensor& view) {
-  if (view.numel() == 0) return;
-  ops_.push_back(
-      {.kind = comm::Op::Kind::send, .peer = peer, .block = block_of(host_copy(view)), .dtype = dtype_of(view)});
+std::span<std::byte> Transfer::room_for(i64 bytes) {
+  check(room_.defined() && used_ + bytes <= room_.numel(), "{} bytes of an encoded message do not fit behind {} of {}",
+        bytes, used_, room_.defined() ? room_.numel() : 0);
+  const i64 first = std::exchange(used_, used_ + bytes);
+  return {static_cast<std::byte*>(room_.data_ptr()) + first, static_cast<size_t>(bytes)};
 }
 
-void Transfer::receive(int peer, at::Tensor view, bool add) {
+void Transfer::send(int peer, const at::Tensor& view, codecs::Codec codec) {
+  if (view.numel() == 0) return;
+  comm::Op op{.kind = comm::Op::Kind::send, .peer = peer};
+  if (codec == codecs::Codec::none) {
+    op.block = block_of(host_copy(view));
+    op.dtype = dtype_of(view);
+  } else {
+    const std::span<std::byte> room = room_for(codecs::encoded_bytes(codec, dtype_of(view), view.numel()));
+    const double began = thread_seconds();
+    const i64 bytes = codecs::encode(codec, elements_of(view.is_cpu() ? view : view.cpu().contiguous()), room);
+    coding_seconds_ += thread_seconds() - began;
+    op.block = comm::contiguous(room.data(), bytes);
+    op.dtype = DType::u8;
+  }
+  ops_.push_back(std::move(op));
+}
+
+void Transfer::receive(int peer, at::Tensor view, bool add, codecs::Codec codec) {
   if (view.numel() == 0) return;
   const at::Tensor host = host_copy(view);
-  ops_.push_back(
-      {.kind = comm::Op::Kind::recv, .peer = peer, .block = block_of(host), .add = add, .dtype = dtype_of(view)});
+  comm::Op op{
+      .kind = comm::Op::Kind::recv, .peer = peer, .block = block_of(host), .add = add, .dtype = dtype_of(view)};
+  if (codec != codecs::Codec::none) {
+    const codecs::Elements to = elements_of(host);
+    op.decode = [this, codec, to, add](std::span<const std::byte> message) {
+      const double began = thread_seconds();
+      codecs::decode(codec, message, to, add);
+      coding_seconds_ += thread_seconds() - began;
+    };
+    op.encoded = codecs::encoded_bytes(codec, to.type, to.count());
+    op.at_most = codec == codecs::Codec::lossless;
+    op.dtype = DType::u8;
+  }
+  ops_.push_back(std::move(op));
   if (!view.is_cpu()) returns_.emplace_back(std::move(view), host);
 }
 
@@ -123,6 +160,7 @@ void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::stri
   fabric.run(channel, {std::move(name), row, std::move(ops_)});
   for (auto& [device, host] : returns_) device.copy_(host);
   ops_.clear();
+  used_ = 0;
   staged_.clear();
   returns_.clear();
 }

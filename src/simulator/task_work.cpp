@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "compiler/holdings.hpp"
+#include "compiler/wire.hpp"
 #include "cost/compute_cost.hpp"
 
 namespace switchyard::simulator {
@@ -217,13 +218,16 @@ const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
   return it->second;
 }
 
-// The claims of tasks without messages are read until the task ends: each has its own.
+// The claims of tasks without messages are read until the task ends: each has its own. So has a transfer whose coding
+// was measured.
 const PlacedWork& TaskWork::work(const Task& t) {
-  if (t.messages.empty()) {
+  const bool coding_measured = measured_ && t.encoding.codec != codecs::Codec::none;
+  if (t.messages.empty() || coding_measured) {
     const Work work = fresh_work(t);
     return others_.emplace_back(PlacedWork{work.seconds, claims_of(t, work)});
   }
-  const auto [it, fresh] = placed_.try_emplace({t.kind(), t.messages.pattern().get(), t.messages.ranks().get()});
+  const auto [it, fresh] =
+      placed_.try_emplace({t.kind(), t.encoding, t.messages.pattern().get(), t.messages.ranks().get()});
   if (fresh) {
     const Work& work = transfer_of(t);
     it->second = {work.seconds, claims_of(t, work)};
@@ -239,7 +243,8 @@ const TaskWork::Work& TaskWork::transfer_of(const Task& t) {
   if (by_position)
     places.push_back(plans_.cluster().host[static_cast<size_t>((*t.messages.ranks())[0])] -
                      plans_.cluster().host[static_cast<size_t>(t.ranks[0])]);
-  const auto [it, fresh] = transfers_.try_emplace({t.kind(), t.messages.pattern().get(), std::move(places)});
+  const auto [it, fresh] =
+      transfers_.try_emplace({t.kind(), t.encoding, t.messages.pattern().get(), std::move(places)});
   if (fresh) it->second = fresh_work(t);
   return it->second;
 }
@@ -278,13 +283,44 @@ TaskWork::Work TaskWork::fresh_work(const Task& t) const {
 }
 
 TaskWork::Work TaskWork::exchanged(const Task& t, bool summed) const {
-  const i64 element = size_of(ir::type_of(t.kind(), plans_.graph().precision()));
+  const DType type = ir::type_of(t.kind(), plans_.graph().precision());
   std::vector<cost::Message> messages;
   messages.reserve(t.messages.size());
   for (const layout::Msg& m : t.messages)
-    messages.push_back({.from = m.src, .to = m.dst, .bytes = m.box.elements() * element, .summed = summed});
+    messages.push_back({.from = m.src,
+                        .to = m.dst,
+                        .bytes = m.src == m.dst ? m.box.elements() * size_of(type)
+                                                : compiler::wire_bytes(t, m, type, plans_.cluster()),
+                        .summed = summed});
   const cost::Exchange exchange = cost::exchange_over(hardware_, plans_.cluster(), messages);
-  return {exchange.time.count, use_of(exchange, t.ranks)};
+  return {exchange.time.count + coding(t), use_of(exchange, t.ranks)};
+}
+
+// What the rank that has most to do takes to encode its messages, and to decode what comes: at the device's rates, or,
+// without these, as long as reading and writing memory. A rank encodes before it sends and decodes in the list's order.
+double TaskWork::coding(const Task& t) const {
+  if (t.encoding.codec == codecs::Codec::none) return 0;
+  if (measured_) return measured_->slowest(t);
+  const DType type = ir::type_of(t.kind(), plans_.graph().precision());
+  std::map<int, double> seconds;
+  for (const layout::Msg& m : t.messages) {
+    const codecs::Codec codec = compiler::codec_of(t, m, type, plans_.cluster());
+    if (codec == codecs::Codec::none) continue;
+    const auto bytes = static_cast<double>(m.box.elements() * size_of(type));
+    const auto rates = hardware_.device.codecs.find(std::string(name_of(codec)));
+    if (rates != hardware_.device.codecs.end()) {
+      seconds[m.src] += bytes / rates->second.encode.count;
+      seconds[m.dst] += bytes / rates->second.decode.count;
+    } else {
+      const auto encoded = static_cast<double>(compiler::wire_bytes(t, m, type, plans_.cluster()));
+      const double moved = (bytes + encoded) / hardware_.device.rates_of(type).memory.count;
+      seconds[m.src] += moved;
+      seconds[m.dst] += moved;
+    }
+  }
+  double most = 0;
+  for (const auto& [rank, taken] : seconds) most = std::max(most, taken);
+  return most;
 }
 
 Use TaskWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {

@@ -127,6 +127,7 @@ class TaskWork {
   const Work& transfer_of(const ir::Task& t);
   Work fresh_work(const ir::Task& t) const;
   Work exchanged(const ir::Task& t, bool summed) const;
+  double coding(const ir::Task& t) const;
   Use use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const;
   double memory_time(const char* name, DType type, const std::map<int, i64>& elements, i64 bytes) const;
   void add_elements(const std::vector<layout::ShardMap>& maps, int unit, std::map<int, i64>& elements) const;
@@ -153,9 +154,9 @@ class TaskWork {
   std::map<std::tuple<const ir::StageCode*, Pass, int, std::vector<int>>, std::optional<SegmentTimer>>
       ring_timers_;  // piece, ranks of the code
   KnownSegments& known_;
-  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, std::vector<int>>, Work>
+  std::map<std::tuple<ir::TaskKind, codecs::Rule, const std::vector<layout::Msg>*, std::vector<int>>, Work>
       transfers_;  // messages, places
-  std::map<std::tuple<ir::TaskKind, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>
+  std::map<std::tuple<ir::TaskKind, codecs::Rule, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>
       placed_;  // messages, names
   std::deque<PlacedWork> others_;
   mutable std::map<std::tuple<const ir::StageCode*, Pass, int>, double> zeroed_;  // piece

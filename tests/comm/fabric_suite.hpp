@@ -333,4 +333,59 @@ inline void collectives(Fabric& fabric, int channel_id, std::uint64_t seed, i64 
     }
 }
 
+/// Encoded messages from each rank to the next: of fixed sizes, of sizes that their senders choose, small and large,
+/// together with an addition whose place in the list decides the sum.
+inline void encoded_messages(Fabric& fabric, int channel_id, i64 row) {
+  const int next = (fabric.rank() + 1) % fabric.size(), before = (fabric.rank() + fabric.size() - 1) % fabric.size();
+  for (const bool at_most : {false, true})
+    for (const i64 bytes : {i64{1}, i64{13}, i64{5000}, i64{300'000}}) {
+      std::vector<std::byte> mine(static_cast<size_t>(bytes), static_cast<std::byte>(fabric.rank() + 1)), came;
+      std::vector<float> big{1e8F}, sum{1}, minus{-1e8F};
+      Transaction t{"encoded", row, {}};
+      const Channel channel{channel_id, all_ranks(fabric)};
+      t.ops.push_back({.kind = Op::Kind::send, .peer = next, .block = contiguous(mine.data(), bytes),
+                       .dtype = DType::u8});
+      t.ops.push_back({.kind = Op::Kind::local, .block = contiguous(sum.data(), 4),
+                       .source = contiguous(big.data(), 4), .add = true});
+      t.ops.push_back({.kind = Op::Kind::recv,
+                       .peer = before,
+                       .block = contiguous(sum.data(), 4),
+                       .dtype = DType::u8,
+                       .decode =
+                           [&](std::span<const std::byte> message) {
+                             came.assign(message.begin(), message.end());
+                             sum[0] += 1;
+                           },
+                       .encoded = at_most ? 2 * bytes + 100 : bytes,
+                       .at_most = at_most});
+      t.ops.push_back({.kind = Op::Kind::local, .block = contiguous(sum.data(), 4),
+                       .source = contiguous(minus.data(), 4), .add = true});
+      const Traffic earlier = fabric.traffic();
+      fabric.run(channel, t);
+      expect(came == std::vector<std::byte>(static_cast<size_t>(bytes), static_cast<std::byte>(before + 1)),
+             fmt::format("{} encoded bytes of rank {}", bytes, before));
+      expect(sum[0] == 0, "the message was decoded in its turn");  // both ones are lost beside 1e8
+      i64 counted = 0;
+      for (size_t link = 0; link < earlier.size(); ++link) counted += fabric.traffic()[link] - earlier[link];
+      expect(counted == bytes, "the bytes that travelled are counted");
+    }
+}
+
+/// The first rank sends the second one more than it may.
+inline void too_long_message(Fabric& fabric, int channel_id, i64 row) {
+  std::vector<std::byte> bytes(101);
+  Transaction t{"encoded", row, {}};
+  if (fabric.rank() == 0)
+    t.ops.push_back({.kind = Op::Kind::send, .peer = 1, .block = contiguous(bytes.data(), 101), .dtype = DType::u8});
+  if (fabric.rank() == 1)
+    t.ops.push_back({.kind = Op::Kind::recv,
+                     .peer = 0,
+                     .block = contiguous(bytes.data(), 101),
+                     .dtype = DType::u8,
+                     .decode = [](std::span<const std::byte>) {},
+                     .encoded = 100,
+                     .at_most = true});
+  fabric.run({channel_id, all_ranks(fabric)}, t);
+}
+
 }  // namespace switchyard::comm::suite

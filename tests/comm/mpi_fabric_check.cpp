@@ -43,6 +43,7 @@ Op send(int peer, std::vector<float>& x) {
 void equal_bits(Fabric& fabric) {
   suite::concurrent_channels(fabric, 25, 7, 0);
   suite::collectives(fabric, 9, 11, 1000);
+  suite::encoded_messages(fabric, 10, 2000);
 }
 
 void large_messages(Fabric& fabric) {

@@ -36,6 +36,15 @@ TEST(TcpFabric, CollectivesAgreeBitForBitWithBruteForce) {
   EXPECT_THAT(run_tcp(4, {120s, true}, [](Fabric& fabric) { suite::collectives(fabric, 0, 11, 1); }), Each(""));
 }
 
+TEST(TcpFabric, EncodedMessagesAreDecodedInTheirTurn) {
+  EXPECT_THAT(run_tcp(3, {120s, true}, [](Fabric& fabric) { suite::encoded_messages(fabric, 0, 1); }), Each(""));
+}
+
+TEST(TcpFabric, AnEncodedMessageIsNoLongerThanItMayBe) {
+  EXPECT_THAT(run_tcp(2, {120s, true}, [](Fabric& fabric) { suite::too_long_message(fabric, 0, 1); })[1],
+              HasSubstr("expects row 1, 100 bytes, u8 from rank 0, which sends row 1, 101 bytes, u8"));
+}
+
 TEST(TcpFabric, LargeMessagesArriveWholeAndAreCountedByLinkClass) {
   EXPECT_THAT(
       run_tcp(3, {120s, true},

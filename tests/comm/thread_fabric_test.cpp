@@ -37,6 +37,16 @@ TEST(ThreadFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsG
           << ranks << " ranks";
 }
 
+TEST(ThreadFabric, EncodedMessagesAreDecodedInTheirTurn) {
+  for (const bool strict : {false, true})
+    EXPECT_THAT(run_ranks(3, {120s, strict}, [](Fabric& fabric) { suite::encoded_messages(fabric, 0, 1); }), Each(""));
+}
+
+TEST(ThreadFabric, AnEncodedMessageIsNoLongerThanItMayBe) {
+  EXPECT_THAT(run_ranks(2, {120s, true}, [](Fabric& fabric) { suite::too_long_message(fabric, 0, 1); })[1],
+              HasSubstr("expects row 1, 100 bytes, u8 from rank 0, which sends row 1, 101 bytes, u8"));
+}
+
 TEST(ThreadFabric, KnowsItsRankAndSize) {
   const auto fabrics = thread_fabrics(3, two_hosts(3));
   EXPECT_EQ(fabrics[2]->rank(), 2);

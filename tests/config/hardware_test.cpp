@@ -192,6 +192,17 @@ TEST(HardwareFile, fused_attention_may_have_rates_of_its_own) {
   EXPECT_EQ(own.attention_backward, FlopsPerSecond{4e11});
 }
 
+TEST(HardwareFile, codecs_may_have_rates) {
+  EXPECT_TRUE(hardware_from_toml(kGood, "my.toml").device.codecs.empty());
+  const std::string key = "launch = \"5 us\"";
+  EXPECT_EQ(hardware_from_toml(with(key, key + "\ncodecs.int8 = {encode = \"3 GB/s\", decode = 7e9}"), "my.toml")
+                .device.codecs,
+            (std::map<std::string, cluster::CodecRates>{{"int8", {{3e9}, {7e9}}}}));
+  EXPECT_EQ(error_with(key, key + "\ncodecs.int9 = {encode = 1, decode = 1}"),
+            "my.toml:10: device.codecs.int9 is not a key. Did you mean device.codecs.int8?");
+  EXPECT_THAT(error_with(key, key + "\ncodecs.int8 = {encode = 1e9}"), testing::HasSubstr("device.codecs.int8.decode"));
+}
+
 TEST(HardwareFile, devices_may_slow_each_other_down) {
   EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.alone_speedup, 1);
   EXPECT_EQ(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 1.5"), "my.toml")

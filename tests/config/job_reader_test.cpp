@@ -106,6 +106,9 @@ TEST(JobReader, a_wrong_type_says_what_is_needed) {
 TEST(JobReader, a_wrong_choice_or_quantity_lists_what_is_known) {
   EXPECT_THAT(errors_of("run.precision = \"fp16\""),
               HasSubstr("fp16\" is unknown; one of \"auto\", \"fp64\", \"fp32\", \"bf16\" is needed."));
+  EXPECT_THAT(errors_of("compression.switches = \"int8\""),
+              HasSubstr("compression.switches = \"int8\" is unknown; one of \"none\", \"lossless\" is needed."));
+  EXPECT_THAT(errors_of("compression.gradient = \"int8\""), HasSubstr("Did you mean compression.gradients?"));
   EXPECT_THAT(errors_of("run.precision = 16"), HasSubstr("run.precision = 16 is an integer; one of"));
   EXPECT_THAT(errors_of("run.memory_budget = \"16 gigs\""),
               StartsWith("job.toml:1: run.memory_budget = \"16 gigs\" is not an amount of memory."));

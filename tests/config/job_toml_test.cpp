@@ -72,8 +72,23 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
                               "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
                               "= 0, micro_batch_sequences = 0, "
                               "packing = \"balanced\", ring_degree = \"document\", exchange = \"gather\", "
-                              "zero = 1, every = 1 }\n"));
+                              "zero = 1, every = 1, compression.gradients = \"none\", compression.pipeline = "
+                              "\"none\", compression.gathers = \"none\", compression.switches = \"none\", "
+                              "compression.links = \"all\", compression.smallest = \"4 KiB\" }\n"));
   EXPECT_THAT(text, Not(HasSubstr("[batch]\nsequences")));
+}
+
+TEST(JobToml, codecs_of_all_strategies_become_those_of_each) {
+  const Job job = good({"compression.gradients=int8", "compression.switches=lossless", "compression.smallest=1 MiB",
+                        "bucket.0.strategy={dp = 4, compression = {gradients = \"int4\", links = \"hosts\"}}"});
+  EXPECT_EQ(job.buckets[0].strategy.compression,
+            (Compression{.gradients = codecs::Codec::int4,
+                         .switches = codecs::Codec::lossless,
+                         .links = CompressedLinks::hosts,
+                         .smallest = {1 << 20}}));
+  expect_round_trip(job);
+  EXPECT_THAT(to_toml(job), Not(HasSubstr("[compression]")));
+  EXPECT_NE(fingerprint(job), fingerprint(good()));
 }
 
 TEST(JobToml, secrets_are_not_written) {

@@ -39,6 +39,12 @@ Strategy uneven() {
   strategy.packing = Packing::stream;
   strategy.ring_degree = RingDegree::uniform;
   strategy.exchange = KeyPassing::ring;
+  strategy.compression = {.gradients = codecs::Codec::int4,
+                          .pipeline = codecs::Codec::zfp16,
+                          .gathers = codecs::Codec::fp8,
+                          .switches = codecs::Codec::lossless,
+                          .links = CompressedLinks::hosts,
+                          .smallest = {12345}};
   return strategy;
 }
 
@@ -87,6 +93,18 @@ TEST(StrategyJson, only_groups_are_needed) {
   EXPECT_TRUE(strategy.sequence_parallel);
 }
 
+TEST(StrategyJson, codecs_have_the_choices_of_a_job) {
+  const auto compressed = [](const std::string& table) {
+    return R"({"groups": [{"stages": [{"ranks": [0], "layers": [0, 4]}]}], "compression": )" + table + "}";
+  };
+  EXPECT_EQ(strategy_from_json(compressed(R"({"pipeline": "bf16"})"), "s.json").compression,
+            Compression{.pipeline = codecs::Codec::bf16});
+  EXPECT_EQ(error(compressed(R"({"switches": "int8"})")),
+            "s.json: compression.switches = \"int8\" is unknown. Use one of none, lossless.");
+  EXPECT_THAT(error(compressed(R"({"pipeline": "int4"})")), HasSubstr("Use one of none, bf16, fp8, int8"));
+  EXPECT_THAT(error(compressed(R"({"gradient": "int4"})")), HasSubstr("Did you mean \"gradients\"?"));
+}
+
 TEST(StrategyJson, an_unknown_key_names_the_nearest) {
   EXPECT_EQ(error(R"({"groups": [], "recomptue": "none"})"),
             "s.json: the document has an unknown key \"recomptue\". Did you mean \"recompute\"?");
@@ -102,7 +120,7 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
       error("[]"),
       "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
       "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, packing, ring_degree, "
-      "exchange, zero, every, order.");
+      "exchange, compression, zero, every, order.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].mesh.outer is \"1\"; a whole number is needed.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "layers": [0, 4]})")),

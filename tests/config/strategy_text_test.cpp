@@ -46,7 +46,8 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   for (const char* text :
        {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0", "dp=2,packing=stream",
         "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4", "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",
-        "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3"})
+        "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3",
+        "dp=2,compression.gradients=int4,compression.links=hosts"})
     EXPECT_EQ(again(text), text);
 }
 
@@ -74,6 +75,8 @@ TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_THAT(error("packing=streams"), AllOf(HasSubstr("balanced"), HasSubstr("stream")));
   EXPECT_THAT(error("ring_degree=4"), AllOf(HasSubstr("document"), HasSubstr("uniform")));
   EXPECT_THAT(error("exchange=rings"), AllOf(HasSubstr("gather"), HasSubstr("ring")));
+  EXPECT_THAT(error("compression.switches=int8"),
+              HasSubstr("has compression.switches = \"int8\": one of \"none\", \"lossless\" is needed."));
   EXPECT_THAT(error("schedule=zb"), HasSubstr("has schedule = \"zb\": one of \"gpipe\", \"1f1b\""));
   EXPECT_THAT(error("sequence_parallel=1"), HasSubstr("has sequence_parallel = \"1\": true or false is needed."));
   EXPECT_THAT(error("chunks=two"), HasSubstr("has chunks = \"two\": an integer is needed."));

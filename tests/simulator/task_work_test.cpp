@@ -84,6 +84,40 @@ TEST_F(TaskWorkTest, a_reduce_takes_devices_and_their_ports) {
   EXPECT_LT(*resources.rbegin(), 4 + 4 * 4) << "and before the hosts";
 }
 
+// Links take no time for bytes here.
+TEST_F(TaskWorkTest, an_encoded_transfer_takes_the_time_of_encoding_and_decoding_on_the_busiest_rank) {
+  ir::Task reduce = first(ir::TaskKind::reduce);
+  const double plain = TaskWork(step_.plan, plans_, hardware_, known_).work(reduce).seconds;
+  reduce.encoding = {.codec = codecs::Codec::int8};
+  std::map<int, double> at_rates, by_memory;
+  for (const layout::Msg& m : reduce.messages) {
+    if (m.src == m.dst) continue;
+    const auto bytes = 4 * static_cast<double>(m.box.elements()),
+               encoded = static_cast<double>(codecs::encoded_bytes(codecs::Codec::int8, DType::f32, m.box.elements()));
+    if (encoded >= bytes) continue;
+    at_rates[m.src] += bytes / 1e6;
+    at_rates[m.dst] += bytes / 2e6;
+    for (const int rank : {m.src, m.dst}) by_memory[rank] += (bytes + encoded) / 1e9;
+  }
+  const auto most = [](const std::map<int, double>& seconds) {
+    return std::ranges::max_element(seconds, {}, [](const auto& entry) { return entry.second; })->second;
+  };
+  EXPECT_NEAR(TaskWork(step_.plan, plans_, hardware_, known_).work(reduce).seconds, plain + most(by_memory), 1e-9);
+  hardware_.device.codecs["int8"] = {{1e6}, {2e6}};
+  EXPECT_NEAR(TaskWork(step_.plan, plans_, hardware_, known_).work(reduce).seconds, plain + most(at_rates), 1e-9);
+}
+
+TEST_F(TaskWorkTest, encoded_bytes_take_less_time_on_a_link) {
+  hardware_.inter_host->bandwidth = {1e6};
+  hardware_.device.codecs["int8"] = {{1e18}, {1e18}};
+  ir::Task reduce = first(ir::TaskKind::reduce);
+  TaskWork work(step_.plan, plans_, hardware_, known_);
+  const double plain = work.work(reduce).seconds;
+  reduce.encoding = {.codec = codecs::Codec::int8};
+  EXPECT_LT(work.work(reduce).seconds, plain / 2);
+  EXPECT_GT(work.work(reduce).seconds, plain / 5);
+}
+
 TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_times) {
   TaskWork work(step_.plan, plans_, hardware_, known_);
   std::set<const SegmentTimes*> times;

@@ -1,0 +1,21 @@
+// Which messages of a transfer are encoded, and how.
+#pragma once
+
+#include <compare>
+
+#include "codecs/codec.hpp"
+
+namespace switchyard::codecs {
+
+/// smallest: bytes below which a message travels as it is. between_hosts: so do messages inside a host.
+struct Rule {
+  Codec codec = Codec::none;
+  i64 smallest = 0;
+  bool between_hosts = false;
+  auto operator<=>(const Rule&) const = default;
+
+  /// Of a message of so many elements of `type`. none also where encoding would not make it shorter.
+  Codec codec_for(DType type, i64 elements, bool crosses_hosts) const;
+};
+
+}  // namespace switchyard::codecs

@@ -1,0 +1,24 @@
+// How the messages of a Program's transfers travel: which are encoded, in how many bytes, and what encoding takes.
+#pragma once
+
+#include <map>
+
+#include "cluster/cluster.hpp"
+#include "compiler/assemble.hpp"
+#include "compiler/order.hpp"
+#include "ir/program.hpp"
+
+namespace switchyard::compiler {
+
+/// Of a message of elements of `type`, by the task's rule. Messages of a rank to itself aren't encoded.
+codecs::Codec codec_of(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
+/// Its bytes over the link; 0 to the rank itself; of a lossless one the most.
+i64 wire_bytes(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
+/// Of all messages.
+i64 wire_bytes(const ir::Task& task, DType type, const cluster::Cluster& cluster);
+
+/// Memory for what a rank encodes in a step: each queue has as much as any of its transfers needs, for the whole step.
+/// Queues that encode nothing are left out.
+std::map<QueueKey, i64> encoding_rooms(const ir::Program& program, int rank, const Plans& plans);
+
+}  // namespace switchyard::compiler

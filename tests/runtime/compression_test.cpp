@@ -1,0 +1,224 @@
+// Encoded messages: lossless ones change no bit of a job, lossy ones little, copies stay equal, the fabric counts the
+// bytes that the Program announces, and memory is as predicted.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <map>
+#include <mutex>
+
+#include "compiler/memory.hpp"
+#include "compiler/wire.hpp"
+#include "kernels/memory.hpp"
+#include "tiny_job.hpp"
+
+namespace switchyard::runtime {
+namespace {
+
+using codecs::Codec;
+using testing::Each;
+using testing::IsEmpty;
+
+config::Compression all_of(Codec gradients, Codec pipeline, Codec gathers, Codec switches = Codec::none) {
+  return {.gradients = gradients, .pipeline = pipeline, .gathers = gathers, .switches = switches, .smallest = {0}};
+}
+
+struct Job {
+  std::vector<std::string> strategies;
+  std::vector<i64> bounds{kLongest};
+  int ranks = 4, hosts = 1, zero = 1;
+  Precision precision = kFp64;
+};
+
+compiler::Plans plans_of(const Job& job, const config::Compression& compression) {
+  config::StrategySettings settings;
+  settings.compression = compression;
+  return tiny_plans(job.strategies, job.ranks, 0, job.precision, job.hosts, job.zero, settings);
+}
+
+TinyRun run_of(const Job& job, const config::Compression& compression) {
+  return run_tiny(plans_of(job, compression), {tiny_documents(11, 1), tiny_documents(9, 2)}, {.bounds = job.bounds});
+}
+
+void expect_equal_bits(const TinyRun& a, const TinyRun& b) {
+  ASSERT_THAT(a.ends, Each(IsEmpty()));
+  ASSERT_EQ(a.steps.size(), b.steps.size());
+  for (size_t s = 0; s < a.steps.size(); ++s) {
+    EXPECT_EQ(a.steps[s].loss, b.steps[s].loss);
+    EXPECT_EQ(a.steps[s].norm, b.steps[s].norm);
+  }
+  for (size_t p = 0; p < a.master.size(); ++p) EXPECT_TRUE(a.master[p].equal(b.master[p])) << "parameter " << p;
+}
+
+double largest_gap(const TinyRun& a, const TinyRun& b) {
+  double most = 0;
+  for (size_t p = 0; p < a.master.size(); ++p) most = std::max(most, gap(a.master[p], b.master[p]));
+  return most;
+}
+
+// Of each kind of transfer: reductions home, from runs and from phases; sends; gathers; moves in a switch.
+const std::vector<Job>& jobs() {
+  static const std::vector<Job> kJobs = {{{"4,1,1"}},
+                                         {{"2,1,2"}},
+                                         {{"2,2,1"}, {kLongest}, 4, 2},
+                                         {{"dp=4"}, {kLongest}, 4, 2, 3},
+                                         {{"dp=2,depth=2"}},
+                                         {{"dp=4"}, {kLongest}, 4, 1, 0},
+                                         {{"1,2,2", "4,1,1"}, {kLongest, 10}, 4, 2},
+                                         {{"2,1,2", "1,4,1"}, {kLongest, 10}, 4, 1, 1, precision_from("bf16")}};
+  return kJobs;
+}
+
+TEST(Compression, LosslessEverywhereChangesNoBit) {
+  for (const Job& job : jobs()) {
+    SCOPED_TRACE(job.strategies.front());
+    expect_equal_bits(run_of(job, all_of(Codec::lossless, Codec::lossless, Codec::lossless, Codec::lossless)),
+                      run_of(job, {}));
+  }
+}
+
+TEST(Compression, LossyCodecsChangeWeightsALittleAndEachTimeAlike) {
+  for (const Job& job : jobs()) {
+    SCOPED_TRACE(job.strategies.front());
+    const config::Compression lossy = all_of(Codec::int8, Codec::fp8, Codec::int8);
+    const TinyRun plain = run_of(job, {}), once = run_of(job, lossy), again = run_of(job, lossy);
+    expect_equal_bits(once, again);
+    EXPECT_TRUE(once.copies_agree);
+    EXPECT_GT(largest_gap(once, plain), 0);
+    EXPECT_LT(largest_gap(once, plain), 0.05);
+  }
+}
+
+// AdamW's first steps are as long for small gradients as for large ones, so its weights don't tell how good sums are;
+// the norm does.
+TEST(Compression, FinerCodecsOfGradientsAreNearerToTheirNorm) {
+  const Job job{{"4,1,1"}, {kLongest}, 4, 1, 1, precision_from("fp32")};
+  const double exact = run_of(job, {}).steps[0].norm;
+  const auto error = [&](Codec codec) {
+    return std::abs(run_of(job, all_of(codec, Codec::none, Codec::none)).steps[0].norm - exact) / exact;
+  };
+  EXPECT_LT(error(Codec::bf16), 1e-3);
+  EXPECT_LT(error(Codec::int8), 1e-3);
+  EXPECT_LT(error(Codec::zfp16), 1e-3);
+  EXPECT_LT(error(Codec::fp8), 1e-2);
+  EXPECT_LT(error(Codec::int4), 5e-2);
+}
+
+// Messages by task of the Program, as the fabric sees them.
+class CountingFabric final : public comm::Fabric {
+ public:
+  struct Counts {
+    std::mutex mutex;
+    std::map<std::pair<std::string, int>, i64> bytes;  // name, number of the task
+  };
+  CountingFabric(std::unique_ptr<comm::Fabric> inner, Counts& counts) : inner_(std::move(inner)), counts_(counts) {}
+  int rank() const override { return inner_->rank(); }
+  int size() const override { return inner_->size(); }
+  void abort(const std::string& reason) override { inner_->abort(reason); }
+  comm::Traffic traffic() const override { return inner_->traffic(); }
+  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
+  void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
+    inner_->run(channel, transaction);
+    const std::lock_guard lock(counts_.mutex);
+    for (const comm::Op& op : transaction.ops)
+      if (op.kind == comm::Op::Kind::send)
+        counts_.bytes[{transaction.name, static_cast<int>(transaction.row % (1ll << 24))}] += op.block.bytes();
+  }
+
+ private:
+  std::unique_ptr<comm::Fabric> inner_;
+  Counts& counts_;
+};
+
+TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
+  for (const Job& job : jobs())
+    for (const bool hosts_only : {false, true}) {
+      SCOPED_TRACE(job.strategies.front());
+      config::Compression compression = all_of(Codec::int4, Codec::int8, Codec::fp8);
+      if (hosts_only) compression.links = config::CompressedLinks::hosts;
+      compression.smallest = {64};
+      const compiler::Plans plans = plans_of(job, compression), plain = plans_of(job, {});
+      const std::vector<Documents> batch = {tiny_documents(11, 1)};
+      CountingFabric::Counts counts;
+      const auto count = [&](std::unique_ptr<comm::Fabric> inner) {
+        return std::make_unique<CountingFabric>(std::move(inner), counts);
+      };
+      const TinyRun run = run_tiny(plans, batch, {.bounds = job.bounds, .wrap = count});
+      ASSERT_THAT(run.ends, Each(IsEmpty()));
+      const ir::Program program = compiler::assemble(tiny_batch(0, batch[0], plans, job.bounds), plans, {}),
+                        as_it_is = compiler::assemble(tiny_batch(0, batch[0], plain, job.bounds), plain, {});
+      i64 encoded = 0, whole = 0;
+      for (size_t id = 0; id < program.tasks.size(); ++id) {
+        const ir::Task& task = program.tasks[id];
+        if (!ir::is_transfer(task.kind()) || task.is<ir::Norm>()) continue;
+        const i64 counted = counts.bytes[{ir::name_of(task), static_cast<int>(id)}];
+        EXPECT_EQ(counted, task.bytes) << ir::name_of(task);
+        encoded += task.bytes;
+      }
+      for (const ir::Task& task : as_it_is.tasks) whole += task.bytes;
+      const bool nothing_between_hosts = hosts_only && job.hosts == 1;
+      if (nothing_between_hosts)
+        EXPECT_EQ(encoded, whole);
+      else
+        EXPECT_LT(encoded, whole);
+    }
+}
+
+TEST(Compression, MemoryOfEncodedMessagesIsPredictedToTheByte) {
+  kernels::install_rank_allocator();
+  for (const auto& [spec, exact] : {std::pair("4,1,1", true), std::pair("2,2,1", true), std::pair("dp=4,zero=3", true),
+                                    std::pair("2,1,2", false)})
+    for (const Codec codec : {Codec::int8, Codec::lossless}) {
+      SCOPED_TRACE(spec);
+      const Job job{{spec}, {kLongest}, 4, 2, 1, precision_from("fp32")};
+      const auto settings = [&](const config::Compression& compression) {
+        config::StrategySettings all;
+        all.compression = compression;
+        return tiny_plans(job.strategies, 4, 0, job.precision, 2, std::string(spec).ends_with("3") ? 3 : 1, all);
+      };
+      const compiler::Plans plans = settings(all_of(codec, codec, codec));
+      const Documents documents = tiny_documents(12, 5);
+      const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
+      const ir::Program program = compiler::assemble(plan, plans, {});
+      auto fabrics = comm::thread_fabrics(4, plans.cluster(), {});
+      std::vector<i64> peaks(4);
+      const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
+        kernels::RankMemory memory(i64{1} << 28);
+        {
+          const kernels::MemoryScope scope(&memory);
+          Store store(plans, fabric.rank(), at::kCPU);
+          {
+            const kernels::MemoryScope outside(nullptr);
+            store.home.initialize(tiny_values(plans.graph()));
+          }
+          memory.reset_peak();
+          ExecutorOptions options;
+          options.memory = &memory;
+          Executor executor(plans, store, fabric, options);
+          executor.run(program, {&plan, &documents, [](double) {
+                                   return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
+                                 }});
+          peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
+        }
+      });
+      ASSERT_EQ(ends, std::vector<std::string>(4));
+      const compiler::Plans plain = settings({});
+      const std::vector<compiler::MemoryPeak> together =
+          compiler::predict_all(program, plan, plans, compiler::ExecutionOrder::worst);
+      for (int rank = 0; rank < 4; ++rank) {
+        const compiler::Holdings holdings(plans, rank);
+        const i64 bound =
+            compiler::predict_memory(program, plan, plans, holdings, compiler::ExecutionOrder::worst).total;
+        EXPECT_EQ(together[static_cast<size_t>(rank)].total, bound) << "rank " << rank;
+        if (exact)
+          EXPECT_EQ(peaks[static_cast<size_t>(rank)], bound) << "rank " << rank;
+        else
+          EXPECT_LE(peaks[static_cast<size_t>(rank)], bound) << "rank " << rank;
+        EXPECT_GT(bound, compiler::predict_memory(compiler::assemble(plan, plain, {}), plan, plain,
+                                                  compiler::Holdings(plain, rank), compiler::ExecutionOrder::worst)
+                             .total);
+      }
+    }
+}
+
+}  // namespace
+}  // namespace switchyard::runtime
