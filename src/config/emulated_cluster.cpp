@@ -84,7 +84,8 @@ cluster::Hardware with_cores(cluster::Hardware emulated, const cluster::Device& 
                      .memory = emulated.device.memory,
                      .reserve = emulated.device.reserve,
                      .rates = core.rates,
-                     .operators = core.operators};
+                     .operators = core.operators,
+                     .codecs = core.codecs};
   return emulated;
 }
 

@@ -16,6 +16,7 @@
 #include "kernels/memory.hpp"
 #include "kernels/threads.hpp"
 #include "train/host_share.hpp"
+#include "train/profile_codecs.hpp"
 #include "train/profile_compute.hpp"
 #include "train/profile_links.hpp"
 #include "train/ranks.hpp"
@@ -143,6 +144,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       hardware.device.lockstep_curve = std::move(operators.lockstep);
       hardware.device.alone_speedup = operators.alone_speedup;
     }
+    progress.show("codecs", 0);
+    hardware.device.codecs = profile_codecs(barrier, settings.emulated ? thread_seconds : wall_seconds);
     if (settings.emulated) hardware = config::with_cores(*settings.emulated, hardware.device);
     const std::lock_guard lock(mutex);
     if (fabric.rank() == 0) result = std::move(mine);

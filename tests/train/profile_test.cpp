@@ -39,6 +39,7 @@ TEST(Profile, has_what_a_simulation_asks_for) {
     EXPECT_GT(wide, 0) << name;
     EXPECT_GT(narrow, wide) << name << ": more heads have more scores";
   }
+  EXPECT_GT(h.device.codecs.at("int8").encode.count, 0);
   EXPECT_EQ(config::profile_from_json(config::to_json(found), "p").hardware, h);
 }
 
@@ -58,6 +59,7 @@ TEST(Profile, of_an_emulated_cluster_has_its_links_and_the_processor_time_of_cor
   EXPECT_EQ(found.hardware.device.memory, two.device.memory);
   EXPECT_TRUE(found.hardware.device.lockstep_curve.points.empty());
   EXPECT_EQ(found.hardware.device.alone_speedup, 1);
+  EXPECT_GT(found.hardware.device.codecs.at("int8").encode.count, 0);
   ASSERT_NE(found.hardware.device.measured(DType::f32, "linear"), nullptr);
   EXPECT_EQ(config::profile_from_json(config::to_json(found), "p").hardware, found.hardware);
 }

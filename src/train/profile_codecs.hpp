@@ -1,0 +1,17 @@
+// Rates of codecs, measured on all ranks at once.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "base/clock.hpp"
+#include "cluster/hardware.hpp"
+#include "train/measurement_barrier.hpp"
+
+namespace switchyard::train {
+
+/// By the names of the codecs that a job may have: of fp32 numbers without structure, in messages of 256 KiB. Every rank
+/// of the fabric calls it and gets the same result.
+std::map<std::string, cluster::CodecRates> profile_codecs(MeasurementBarrier& barrier, SecondsClock clock);
+
+}  // namespace switchyard::train
