@@ -1,5 +1,5 @@
-// Rates of the codecs on one core: codecs_bench --benchmark_counters_tabular=true. Bytes are those of the elements
-// before they are encoded, of gradients as they are: normal numbers whose size differs from row to row.
+// Rates of the codecs on one core (bench/codecs_table.py makes a table of them). Bytes are those of the elements before
+// they are encoded, of gradients as they are: normal numbers whose size differs from row to row.
 
 #include <benchmark/benchmark.h>
 
@@ -57,7 +57,9 @@ void decoding_and_adding(benchmark::State& state) {
 }
 
 void of_all_codecs(benchmark::internal::Benchmark* bench) {
-  for (int codec = 0; codec < kCodecs; ++codec) bench->Args({codec, i64{1} << 20});
+  for (int codec = 0; codec < kCodecs; ++codec)
+    for (const i64 elements : {i64{64}, i64{256}, i64{1} << 10, i64{1} << 12, i64{1} << 14, i64{1} << 20})
+      bench->Args({codec, elements});
 }
 
 BENCHMARK(encoding)->Apply(of_all_codecs);

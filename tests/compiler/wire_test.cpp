@@ -11,7 +11,7 @@ using codecs::Codec;
 
 // Rank 0 sends to rank 1 on its host and to rank 2 on another one, and keeps a part.
 ir::Task transfer(codecs::Rule rule) {
-  const auto box = [](i64 n) { return layout::whole({n}); };
+  const auto box = [](i64 n) { return layout::whole(std::vector<i64>{n}); };
   const std::vector<layout::Msg> messages = {{0, 0, 0, box(1000)}, {0, 1, 0, box(640)}, {0, 2, 0, box(64)}};
   ir::Task task{.what = ir::Reduce{}, .queue = ir::Queue::bulk, .ranks = {0, 1, 2}};
   task.messages = {std::make_shared<const std::vector<layout::Msg>>(messages), nullptr, nullptr};
