@@ -25,8 +25,7 @@ std::vector<float> gradients(i64 n) {
 }
 
 Elements matrix(std::vector<float>& x) {
-  const auto n = static_cast<i64>(x.size());
-  return {reinterpret_cast<std::byte*>(x.data()), DType::f32, 1, n, n};
+  return {.data = reinterpret_cast<std::byte*>(x.data()), .columns = static_cast<i64>(x.size())};
 }
 
 void count(benchmark::State& state, i64 elements, i64 message) {

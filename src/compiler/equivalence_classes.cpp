@@ -245,6 +245,19 @@ const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t)
   return states;
 }
 
+// What may be encoded at a position: sizes, and whether they cross hosts.
+void EquivalenceClasses::add_sends(const ir::StageCode& code, const ir::Instr& reshard, size_t pattern, int position,
+                                   std::vector<i64>& sizes) {
+  const std::vector<int>& hosts = code.hosts[pattern];
+  for (const layout::Step& step : reshard.exchanges[pattern]->steps) {
+    for (const layout::Piece& piece : step.parts[static_cast<size_t>(position)].sends) {
+      const bool crosses = hosts[static_cast<size_t>(position)] != hosts[static_cast<size_t>(piece.peer)];
+      sizes.push_back(piece.peer == position ? -2 : 2 * piece.box.elements() + crosses);
+    }
+    sizes.push_back(-1);
+  }
+}
+
 // A send's states lie at its source, its target, or both.
 i64 EquivalenceClasses::state_number(const ir::Task& t, const StateKey& state, int rank) {
   const int strategy = phase(t.phase).strategy;
@@ -272,7 +285,11 @@ const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica,
         sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
     for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
       for (const ir::Instr& instr : code.segment(pass).code)
-        if (!instr.op) sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.replica.size()));
+        if (!instr.op) {
+          sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.replica.size()));
+          if (s.strategy.compression.activations != codecs::Codec::none)
+            add_sends(code, instr, pattern, position, sizes);
+        }
     shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);
   }
   return shapes;

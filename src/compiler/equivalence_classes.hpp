@@ -31,6 +31,8 @@ class EquivalenceClasses {
   int ring_of(const ir::Task& send, int rank) const;
   const std::vector<i64>& states_of_members(const ir::Task& task);
   i64 state_number(const ir::Task& task, const StateKey& state, int rank);
+  static void add_sends(const ir::StageCode& code, const ir::Instr& reshard, size_t pattern, int position,
+                        std::vector<i64>& sizes);
   const std::vector<int>& shapes_of(int strategy, int replica, int stage, int ring, const CompiledStrategy& s);
   const batch::PhasePlan& phase(int p) const { return plan_.phases[static_cast<size_t>(p)]; }
 

@@ -428,6 +428,15 @@ class Replay {
     const auto scratch = [&](size_t i) {
       return ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens);
     };
+    const config::Compression& compression = compiled(t).strategy.compression;
+    const codecs::Rule encoding = compression.rule(compression.activations);
+    std::vector<int> ranks;  // by position
+    if (encoding.codec != codecs::Codec::none)
+      ranks = compiled(t).code_ranks(t.replica(), t.stage(), place(t, t.stage()).ring);
+    const auto room = [&](size_t i) {
+      return reshard_room(encoding, stage, code[i], state.pattern, state.position, state.extent.tokens, ranks,
+                          plans_.cluster());
+    };
     const auto start = [&](size_t i) {
       for (const int b : code[i].out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
@@ -437,12 +446,18 @@ class Replay {
         } else
           allocate(stage, b, state);
       }
-      if (!code[i].op) return meter_.take(MemoryClass::workspace, scratch(i));
+      if (!code[i].op) {
+        meter_.take(MemoryClass::workspace, scratch(i));
+        return meter_.take(MemoryClass::workspace, room(i));
+      }
       if (const i64 head_dim = state.local->rotary_head_dim(t.pass(), i)) grow_tables(head_dim, state.size.longest);
       meter_.touch(MemoryClass::workspace, workspaces[i]);
     };
     const auto end = [&](size_t i) {
-      if (!code[i].op) meter_.drop(MemoryClass::workspace, scratch(i));
+      if (!code[i].op) {
+        meter_.drop(MemoryClass::workspace, scratch(i));
+        meter_.drop(MemoryClass::workspace, room(i));
+      }
       for (const int b : code[i].drop) release(stage, b, state);
     };
     ir::walk(stage.segment(t.pass()), t.piece(), start, end);

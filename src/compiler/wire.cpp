@@ -4,15 +4,22 @@
 
 namespace switchyard::compiler {
 
+codecs::Codec codec_of(const codecs::Rule& rule, DType type, i64 elements, int from, int to,
+                       const cluster::Cluster& cluster) {
+  if (rule.codec == codecs::Codec::none || from == to) return codecs::Codec::none;
+  return rule.codec_for(type, elements, cluster.link(from, to) == cluster::Link::inter_host);
+}
+
+i64 wire_bytes(const codecs::Rule& rule, DType type, i64 elements, int from, int to, const cluster::Cluster& cluster) {
+  return from == to ? 0 : codecs::encoded_bytes(codec_of(rule, type, elements, from, to, cluster), type, elements);
+}
+
 codecs::Codec codec_of(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster) {
-  if (task.encoding.codec == codecs::Codec::none || message.src == message.dst) return codecs::Codec::none;
-  return task.encoding.codec_for(type, message.box.elements(),
-                                 cluster.link(message.src, message.dst) == cluster::Link::inter_host);
+  return codec_of(task.encoding, type, message.box.elements(), message.src, message.dst, cluster);
 }
 
 i64 wire_bytes(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster) {
-  if (message.src == message.dst) return 0;
-  return codecs::encoded_bytes(codec_of(task, message, type, cluster), type, message.box.elements());
+  return wire_bytes(task.encoding, type, message.box.elements(), message.src, message.dst, cluster);
 }
 
 i64 wire_bytes(const ir::Task& task, DType type, const cluster::Cluster& cluster) {
@@ -36,6 +43,26 @@ std::map<QueueKey, i64> encoding_rooms(const ir::Program& program, int rank, con
     room = std::max(room, bytes);
   }
   return rooms;
+}
+
+i64 reshard_room(const codecs::Rule& rule, const ir::StageCode& stage, const ir::Instr& reshard, size_t pattern,
+                 int position, i64 tokens, std::span<const int> ranks, const cluster::Cluster& cluster) {
+  if (rule.codec == codecs::Codec::none) return 0;
+  const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(reshard.in[0])];
+  const i64 unit = ir::token_unit(stage.replica, tokens);
+  const int own = ranks[static_cast<size_t>(position)];
+  i64 most = 0;
+  for (const layout::Step& step : reshard.exchanges[pattern]->steps) {
+    i64 bytes = 0;
+    for (const layout::Piece& piece : step.parts[static_cast<size_t>(position)].sends) {
+      const i64 elements = ir::scaled(buffer, piece.box, unit).elements();
+      const int to = ranks[static_cast<size_t>(piece.peer)];
+      const codecs::Codec codec = codec_of(rule, buffer.type.dtype, elements, own, to, cluster);
+      if (codec != codecs::Codec::none) bytes += codecs::encoded_bytes(codec, buffer.type.dtype, elements);
+    }
+    most = std::max(most, bytes);
+  }
+  return most;
 }
 
 }  // namespace switchyard::compiler

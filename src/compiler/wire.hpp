@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 
 #include "cluster/cluster.hpp"
 #include "compiler/assemble.hpp"
@@ -10,9 +11,14 @@
 
 namespace switchyard::compiler {
 
-/// Of a message of elements of `type`, by the task's rule. Messages of a rank to itself aren't encoded.
-codecs::Codec codec_of(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
+/// Of a message of so many elements between two ranks. A rank's messages to itself aren't encoded.
+codecs::Codec codec_of(const codecs::Rule& rule, DType type, i64 elements, int from, int to,
+                       const cluster::Cluster& cluster);
 /// Its bytes over the link; 0 to the rank itself; of a lossless one the most.
+i64 wire_bytes(const codecs::Rule& rule, DType type, i64 elements, int from, int to, const cluster::Cluster& cluster);
+
+/// The same of a task's message of elements of `type`.
+codecs::Codec codec_of(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
 i64 wire_bytes(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
 /// Of all messages.
 i64 wire_bytes(const ir::Task& task, DType type, const cluster::Cluster& cluster);
@@ -20,5 +26,9 @@ i64 wire_bytes(const ir::Task& task, DType type, const cluster::Cluster& cluster
 /// Memory for what a rank encodes in a step: each queue has as much as any of its transfers needs, for the whole step.
 /// Queues that encode nothing are left out.
 std::map<QueueKey, i64> encoding_rooms(const ir::Program& program, int rank, const Plans& plans);
+
+/// Memory for what the rank at a position encodes of a reshard: the most of its steps. ranks: by position.
+i64 reshard_room(const codecs::Rule& rule, const ir::StageCode& stage, const ir::Instr& reshard, size_t pattern,
+                 int position, i64 tokens, std::span<const int> ranks, const cluster::Cluster& cluster);
 
 }  // namespace switchyard::compiler

@@ -237,6 +237,11 @@ auto compression_keys() {
       Row<Settings, &S::compression, &C::pipeline>(
           "compression.pipeline", "codec of activations, and of their gradients, between pipeline stages.")
           .one_of(any),
+      Row<Settings, &S::compression, &C::activations>(
+          "compression.activations",
+          "codec of activations, and of their gradients, that the ranks of a stage exchange (tp, ulysses). Keys "
+          "between ring ranks and statistics of norms and losses are never encoded.")
+          .one_of(any),
       Row<Settings, &S::compression, &C::gathers>(
           "compression.gathers",
           "codec of parameters that are gathered for runs (depth, ZeRO-3). A rank computes with its own part as it is.")

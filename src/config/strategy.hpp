@@ -61,12 +61,12 @@ enum class RingDegree { document, uniform };
 enum class CompressedLinks { all, hosts };
 
 /// How messages are encoded, by what they carry: gradients of runs and phases to their owners; activations and their
-/// gradients between pipeline stages; parameters that are gathered for runs; parameters that move to the strategy in a
-/// hot switch, which all ranks must have alike. hosts: only messages between hosts are. smallest: those of fewer bytes
-/// are not.
+/// gradients between pipeline stages, and those that the ranks of a stage exchange; parameters that are gathered for
+/// runs; parameters that move to the strategy in a hot switch, which all ranks must have alike. hosts: only messages
+/// between hosts are encoded. smallest: those of fewer bytes are not.
 struct Compression {
-  codecs::Codec gradients = codecs::Codec::none, pipeline = codecs::Codec::none, gathers = codecs::Codec::none,
-                switches = codecs::Codec::none;
+  codecs::Codec gradients = codecs::Codec::none, pipeline = codecs::Codec::none, activations = codecs::Codec::none,
+                gathers = codecs::Codec::none, switches = codecs::Codec::none;
   CompressedLinks links = CompressedLinks::all;
   Bytes smallest{4096};
   bool operator==(const Compression&) const = default;

@@ -99,16 +99,17 @@ std::string indented(const std::string& page) {
 std::string text_of(const Compression& compression) {
   if (compression == Compression()) return "";
   return fmt::format(
-      ",\n  \"compression\": {{\"gradients\": \"{}\", \"pipeline\": \"{}\", \"gathers\": \"{}\", "
-      "\"switches\": \"{}\", \"links\": \"{}\", \"smallest\": {}}}",
-      name_of(compression.gradients), name_of(compression.pipeline), name_of(compression.gathers),
+      ",\n  \"compression\": {{\"gradients\": \"{}\", \"pipeline\": \"{}\", \"activations\": \"{}\", "
+      "\"gathers\": \"{}\", \"switches\": \"{}\", \"links\": \"{}\", \"smallest\": {}}}",
+      name_of(compression.gradients), name_of(compression.pipeline), name_of(compression.activations),
+      name_of(compression.gathers),
       name_of(compression.switches), name_of(compression.links), compression.smallest.count);
 }
 
 // Codecs have the choices of the job's keys.
 Compression read_compression(const Node& node) {
   using codecs::Codec;
-  node.expect_keys({"gradients", "pipeline", "gathers", "switches", "links", "smallest"}, {});
+  node.expect_keys({"gradients", "pipeline", "activations", "gathers", "switches", "links", "smallest"}, {});
   Compression read;
   if (node.has("gradients"))
     read.gradients = node["gradients"].choice({Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::int4,
@@ -119,6 +120,7 @@ Compression read_compression(const Node& node) {
           {Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::zfp16, Codec::zfp8, Codec::lossless});
   };
   any("pipeline", read.pipeline);
+  any("activations", read.activations);
   any("gathers", read.gathers);
   if (node.has("switches")) read.switches = node["switches"].choice({Codec::none, Codec::lossless});
   if (node.has("links")) read.links = node["links"].choice({CompressedLinks::all, CompressedLinks::hosts});

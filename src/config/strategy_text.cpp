@@ -27,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 18> kSettings{{{"zero"},
+constexpr std::array<Setting, 19> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -40,6 +40,7 @@ constexpr std::array<Setting, 18> kSettings{{{"zero"},
                                              {"exchange"},
                                              {"compression.gradients"},
                                              {"compression.pipeline"},
+                                             {"compression.activations"},
                                              {"compression.gathers"},
                                              {"compression.switches"},
                                              {"compression.links"},

@@ -87,6 +87,8 @@ class LinkCounter {
     const ir::PieceRange range = ir::range_of(segment, task.piece());
     const compiler::RingKeys keys = compiler::ring_keys(strategy, task.replica(), task.stage(), mb, plans_.cluster());
     const std::vector<std::vector<int>>& ranks = keys.ranks;
+    const config::Compression& compression = strategy.strategy.compression;
+    const codecs::Rule encoding = compression.rule(compression.activations);
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];
       for (size_t ring = 0; ring < ranks.size(); ++ring)
@@ -94,7 +96,7 @@ class LinkCounter {
           add_statistic_sums(ranks[ring], stage, instr, mb.T[ring]);
         else
           for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks[ring], plans_.cluster())]->steps)
-            add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring]);
+            add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring], encoding);
       add_keys(keys, stage, instr);
     }
   }
@@ -114,13 +116,16 @@ class LinkCounter {
   }
 
   void add_step(const std::vector<int>& ranks, const ir::StageCode& stage, const ir::Buffer& sent,
-                const layout::Step& step, i64 T) {
+                const layout::Step& step, i64 T, const codecs::Rule& encoding) {
     const bool by_tokens = std::ranges::count(sent.type.shape.size, ir::kTokens) > 0;
-    const i64 element = size_of(sent.type.dtype) * (by_tokens ? ir::token_unit(stage.replica, T) : 1);
+    const i64 times = by_tokens ? ir::token_unit(stage.replica, T) : 1;
     for (const layout::Part& part : step.parts)
-      for (const layout::Piece& piece : part.sends)
-        add_bytes(uses_[0], ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)],
-                  piece.box.elements() * element);
+      for (const layout::Piece& piece : part.sends) {
+        const int from = ranks[static_cast<size_t>(part.rank)], to = ranks[static_cast<size_t>(piece.peer)];
+        add_bytes(uses_[0], from, to,
+                  compiler::wire_bytes(encoding, sent.type.dtype, piece.box.elements() * times, from, to,
+                                       plans_.cluster()));
+      }
   }
 
   // What operators sum inside: each statistic of a token is reduced and gathered.

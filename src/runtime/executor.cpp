@@ -384,12 +384,15 @@ struct Executor::Step {
     const auto row = [&](Within who) { return &rows[static_cast<size_t>(who)]; };
     const bool beside =
         e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) && !input.probe.times_operators();
+    const config::Compression& compression =
+        plans.strategies()[static_cast<size_t>(strategy_of(task.phase))].strategy.compression;
     const ReplicaLink replica{.fabric = &e.fabric_,
                               .channel = {channel_within(task, Within::operators).id, stage.ranks},
                               .row = row(Within::operators),
                               .collectives = {channel_within(task, Within::collectives).id, stage.ranks},
                               .collective_row = row(Within::collectives),
                               .pattern = stage.pattern,
+                              .encoding = compression.rule(compression.activations),
                               .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
                               .ring = {.channel = channel_within(task, Within::ring),
                                        .row = row(Within::ring),

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "codecs/rule.hpp"
 #include "comm/fabric.hpp"
 #include "config/rope_scaling.hpp"
 #include "ir/code.hpp"
@@ -45,7 +46,7 @@ struct RingLink {
 
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
 /// running row number. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which collectives run
-/// beside operators; null: they run where they are launched.
+/// beside operators; null: they run where they are launched. encoding: of what collectives send.
 struct ReplicaLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
@@ -53,6 +54,7 @@ struct ReplicaLink {
   comm::Channel collectives{};
   i64* collective_row = nullptr;
   size_t pattern = 0;
+  codecs::Rule encoding{};
   Stream* stream = nullptr;
   RingLink ring{};
 };
@@ -114,7 +116,8 @@ void run_head_loss(KernelCall&);
 void run_head_loss_dx(KernelCall&);
 
 /// A reshard among the ranks of a replica, on its way. It keeps its tensors, and has memory for sums that the rank
-/// makes for others. Refers to the call's stage and instruction. Its transactions are numbered where it is made.
+/// makes for others, and for what it encodes. Refers to the call's stage and instruction. Its transactions are numbered
+/// where it is made.
 class Reshard {
  public:
   explicit Reshard(const KernelCall& call);
@@ -123,6 +126,10 @@ class Reshard {
 
  private:
   at::Tensor view(layout::Place place, const layout::Box& units) const;
+  codecs::Codec codec_of(const layout::Piece& piece) const;
+  int rank_of(const layout::Piece& piece) const {
+    return replica_.collectives.ranks[static_cast<size_t>(piece.peer)];
+  }
 
   const ir::Buffer &from_, &to_;
   const layout::Exchange& exchange_;
@@ -130,7 +137,7 @@ class Reshard {
   i64 unit_;  // tokens of a unit
   i64 row_;   // of the transaction before its first one
   ReplicaLink replica_;
-  at::Tensor input_, output_, scratch_;
+  at::Tensor input_, output_, scratch_, room_;
 };
 void run_reshard(KernelCall&);
 

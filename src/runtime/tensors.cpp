@@ -30,7 +30,11 @@ comm::Block block_of(const at::Tensor& t) {
 codecs::Elements elements_of(const at::Tensor& t) {
   const comm::Block block = block_of(t);
   const i64 item = static_cast<i64>(t.element_size());
-  return {block.data, dtype_of(t), block.rows, block.row_bytes / item, block.stride / item};
+  return {.data = block.data,
+          .type = dtype_of(t),
+          .rows = block.rows,
+          .columns = block.row_bytes / item,
+          .stride = block.stride / item};
 }
 
 }  // namespace

@@ -5,8 +5,10 @@
 #include <tuple>
 #include <utility>
 
+#include "compiler/wire.hpp"
 #include "cost/compute_cost.hpp"
 #include "ir/statistic_groups.hpp"
+#include "simulator/coding_time.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -101,14 +103,15 @@ double rest_before_call(const cluster::Device& device, size_t calls, double busy
 
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
                            const std::vector<int>& ranks, const cluster::Hardware& hardware,
-                           const cluster::Cluster& placement)
+                           const cluster::Cluster& placement, codecs::Rule encoding)
     : stage_(stage),
       segment_(segment),
       piece_(piece),
       range_(ir::range_of(segment, piece)),
       ranks_(ranks),
       hardware_(hardware),
-      placement_(placement) {
+      placement_(placement),
+      encoding_(encoding) {
   for (size_t i = range_.first; i < range_.end; ++i) add(segment.code[i]);
 }
 
@@ -411,12 +414,21 @@ Piece SegmentTimer::measured(const cluster::OperatorTable& table, const ir::Loca
 cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   const i64 tokens = exchange.by_tokens ? T / stage_.replica.size() : 1;
   std::vector<cost::Message> messages = exchange.messages;
-  for (cost::Message& message : messages) message.bytes *= tokens;
+  CodingTime coding(hardware_.device);
+  for (cost::Message& message : messages) {
+    message.bytes *= tokens;
+    if (encoding_.codec == codecs::Codec::none || message.from == message.to) continue;
+    const i64 elements = message.bytes / size_of(exchange.type);
+    coding.add(compiler::codec_of(encoding_, exchange.type, elements, message.from, message.to, placement_),
+               exchange.type, elements, message.from, message.to);
+    message.bytes = compiler::wire_bytes(encoding_, exchange.type, elements, message.from, message.to, placement_);
+  }
   const double copied =
       static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
   const cluster::OperatorTable* copy = hardware_.device.measured(exchange.type, "copy");
   cost::Exchange own;
   if (copy && copied > 0) own.time.count = copy->seconds(copied, 1, 2.0 * static_cast<double>(size_of(exchange.type)));
+  own.time.count += coding.seconds();
   for (const int rank : ranks_) own.devices.push_back({rank, cluster::Link::local, 1});
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }

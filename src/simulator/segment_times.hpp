@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cluster/hardware.hpp"
+#include "codecs/rule.hpp"
 #include "compiler/ring_keys.hpp"
 #include "cost/exchange.hpp"
 #include "ir/code.hpp"
@@ -78,9 +79,9 @@ class Queues {
 /// the placement.
 class SegmentTimer {
  public:
-  /// piece: of the segment; ir::kWhole: all of it.
+  /// piece: of the segment; ir::kWhole: all of it. encoding: of what reshards send.
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
-               const cluster::Hardware& hardware, const cluster::Cluster& placement);
+               const cluster::Hardware& hardware, const cluster::Cluster& placement, codecs::Rule encoding = {});
   /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the
   /// `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are
   /// not known (no SeenKeys). errors  UserError if the device has no rates for a data type
@@ -153,6 +154,7 @@ class SegmentTimer {
   const std::vector<int> ranks_;
   const cluster::Hardware& hardware_;
   const cluster::Cluster& placement_;
+  const codecs::Rule encoding_;
   std::vector<Kind> kinds_;                  // each once
   std::vector<std::vector<size_t>> pieces_;  // of an instruction
 };

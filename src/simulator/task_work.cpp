@@ -7,6 +7,7 @@
 #include "compiler/holdings.hpp"
 #include "compiler/wire.hpp"
 #include "cost/compute_cost.hpp"
+#include "simulator/coding_time.hpp"
 
 namespace switchyard::simulator {
 namespace {
@@ -193,7 +194,9 @@ const TimedSegment& TaskWork::times_of(const Task& t) {
 
 SegmentTimer TaskWork::timer_of(const Task& t, const std::vector<int>& ranks) const {
   const ir::StageCode& stage = stage_of(t);
-  return SegmentTimer(stage, stage.segment(t.pass()), t.piece(), ranks, hardware_, plans_.cluster());
+  const config::Compression& compression = strategy_of(t).strategy.compression;
+  return SegmentTimer(stage, stage.segment(t.pass()), t.piece(), ranks, hardware_, plans_.cluster(),
+                      compression.rule(compression.activations));
 }
 
 const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
@@ -296,31 +299,15 @@ TaskWork::Work TaskWork::exchanged(const Task& t, bool summed) const {
   return {exchange.time.count + coding(t), use_of(exchange, t.ranks)};
 }
 
-// What the rank that has most to do takes to encode its messages, and to decode what comes: at the device's rates, or,
-// without these, as long as reading and writing memory. A rank encodes before it sends and decodes in the list's order.
+// A rank encodes before it sends, and decodes in the list's order.
 double TaskWork::coding(const Task& t) const {
   if (t.encoding.codec == codecs::Codec::none) return 0;
   if (measured_) return measured_->slowest(t);
   const DType type = ir::type_of(t.kind(), plans_.graph().precision());
-  std::map<int, double> seconds;
-  for (const layout::Msg& m : t.messages) {
-    const codecs::Codec codec = compiler::codec_of(t, m, type, plans_.cluster());
-    if (codec == codecs::Codec::none) continue;
-    const auto bytes = static_cast<double>(m.box.elements() * size_of(type));
-    const auto rates = hardware_.device.codecs.find(std::string(name_of(codec)));
-    if (rates != hardware_.device.codecs.end()) {
-      seconds[m.src] += bytes / rates->second.encode.count;
-      seconds[m.dst] += bytes / rates->second.decode.count;
-    } else {
-      const auto encoded = static_cast<double>(compiler::wire_bytes(t, m, type, plans_.cluster()));
-      const double moved = (bytes + encoded) / hardware_.device.rates_of(type).memory.count;
-      seconds[m.src] += moved;
-      seconds[m.dst] += moved;
-    }
-  }
-  double most = 0;
-  for (const auto& [rank, taken] : seconds) most = std::max(most, taken);
-  return most;
+  CodingTime time(hardware_.device);
+  for (const layout::Msg& m : t.messages)
+    time.add(compiler::codec_of(t, m, type, plans_.cluster()), type, m.box.elements(), m.src, m.dst);
+  return time.seconds();
 }
 
 Use TaskWork::use_of(const cost::Exchange& exchange, const std::vector<int>& ranks) const {

@@ -17,8 +17,8 @@ std::map<std::string, cluster::CodecRates> profile_codecs(MeasurementBarrier& ba
   std::normal_distribution<float> normal;
   std::vector<float> values(kElements), sum(kElements);
   for (float& value : values) value = normal(random);
-  const codecs::Elements from{reinterpret_cast<std::byte*>(values.data()), DType::f32, 1, kElements, kElements},
-      to{reinterpret_cast<std::byte*>(sum.data()), DType::f32, 1, kElements, kElements};
+  const codecs::Elements from{.data = reinterpret_cast<std::byte*>(values.data()), .columns = kElements},
+      to{.data = reinterpret_cast<std::byte*>(sum.data()), .columns = kElements};
   std::map<std::string, cluster::CodecRates> rates;
   for (int i = 0; i < codecs::kCodecs; ++i) {
     const auto codec = static_cast<codecs::Codec>(i);

@@ -64,12 +64,16 @@ TEST(Codec, a_matrix_with_gaps_between_its_rows_makes_the_message_of_its_element
       std::vector<float> wide = random_numbers(rows * stride, 2), dense;
       for (i64 row = 0; row < rows; ++row)
         dense.insert(dense.end(), wide.begin() + row * stride, wide.begin() + row * stride + columns);
-      const Elements strided{reinterpret_cast<std::byte*>(wide.data()), DType::f32, rows, columns, stride};
+      const auto strided_in = [&](std::vector<float>& all) {
+        return Elements{
+            .data = reinterpret_cast<std::byte*>(all.data()), .rows = rows, .columns = columns, .stride = stride};
+      };
+      const Elements strided = strided_in(wide);
       EXPECT_EQ(encoded(codec, strided), encoded(codec, matrix(dense))) << name_of(codec) << ' ' << columns;
 
       std::vector<float> back(wide.size(), 7), flat(dense.size());
       const std::vector<std::byte> message = encoded(codec, strided);
-      decode(codec, message, {reinterpret_cast<std::byte*>(back.data()), DType::f32, rows, columns, stride}, false);
+      decode(codec, message, strided_in(back), false);
       decode(codec, message, matrix(flat), false);
       for (i64 row = 0; row < rows; ++row)
         for (i64 column = 0; column < stride; ++column)

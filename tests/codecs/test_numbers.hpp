@@ -45,8 +45,7 @@ inline std::vector<std::vector<float>> hard_blocks() {
 
 template <class T>
 Elements matrix(std::vector<T>& x, DType type = DType::f32) {
-  const auto n = static_cast<i64>(x.size());
-  return {reinterpret_cast<std::byte*>(x.data()), type, 1, n, n};
+  return {.data = reinterpret_cast<std::byte*>(x.data()), .type = type, .columns = static_cast<i64>(x.size())};
 }
 
 inline std::vector<std::byte> encoded(Codec codec, const Elements& from) {

@@ -73,8 +73,9 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
                               "= 0, micro_batch_sequences = 0, "
                               "packing = \"balanced\", ring_degree = \"document\", exchange = \"gather\", "
                               "zero = 1, every = 1, compression.gradients = \"none\", compression.pipeline = "
-                              "\"none\", compression.gathers = \"none\", compression.switches = \"none\", "
-                              "compression.links = \"all\", compression.smallest = \"4 KiB\" }\n"));
+                              "\"none\", compression.activations = \"none\", compression.gathers = \"none\", "
+                              "compression.switches = \"none\", compression.links = \"all\", "
+                              "compression.smallest = \"4 KiB\" }\n"));
   EXPECT_THAT(text, Not(HasSubstr("[batch]\nsequences")));
 }
 

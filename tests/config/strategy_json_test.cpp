@@ -41,6 +41,7 @@ Strategy uneven() {
   strategy.exchange = KeyPassing::ring;
   strategy.compression = {.gradients = codecs::Codec::int4,
                           .pipeline = codecs::Codec::zfp16,
+                          .activations = codecs::Codec::zfp8,
                           .gathers = codecs::Codec::fp8,
                           .switches = codecs::Codec::lossless,
                           .links = CompressedLinks::hosts,

@@ -43,6 +43,35 @@ TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
   EXPECT_GT(gathers, 2);
 }
 
+TEST(SegmentTimes, of_encoded_collectives_are_those_of_their_bytes_and_of_coding) {
+  const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4);
+  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+  cluster::Hardware hardware = arithmetic_only(1, 4);
+  hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
+  hardware.device.codecs["int8"] = {{1e5}, {2e5}};
+  int gathers = 0;
+  const std::vector<int> ranks = {0, 1, 2, 3};
+  for (const ir::Instr& instr : stage.forward.code) {
+    if (instr.op) continue;
+    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
+                     &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+    if (from.kind == ir::ValueKind::feed ||
+        layout::classify(stage.replica, from.layout, to.layout) != layout::Pattern::all_gather)
+      continue;
+    const ir::Segment alone{Pass::F, {instr}, {}, {}};
+    const SegmentTimes times = SegmentTimer(stage, alone, ir::kWhole, ranks, hardware, plans.cluster(),
+                                            {.codec = codecs::Codec::int8})
+                                   .at(32);
+    const i64 part = 32 / 4 * from.type.shape.size[1];
+    const auto plain = static_cast<double>(part * size_of(from.type.dtype)),
+               encoded = static_cast<double>(codecs::encoded_bytes(codecs::Codec::int8, from.type.dtype, part));
+    ASSERT_LT(encoded, plain);
+    EXPECT_NEAR(times.pieces.at(0).fixed, 3 * (1e-3 + encoded / 1e6 + plain / 1e5 + plain / 2e5), 1e-12);
+    ++gathers;
+  }
+  EXPECT_GT(gathers, 2);
+}
+
 // Hosts of eight devices with a network port each. Rings over all ports carry (n - 1) / n of N through the ports of a
 // host, an eighth through each; what goes over hosts carries N / 16, and no step inside takes longer than a ring's.
 TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_ports) {

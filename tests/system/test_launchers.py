@@ -12,6 +12,8 @@ TORCHRUN = Path(tiny.PYTHON).parent / "torchrun"
 JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")],
         4: [(48, "1,4,1"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "1,2,2"),
             (30, "ring=4,ring_degree=uniform,exchange=ring"), (24, "2,2,1"), (18, "tp=2,ring=2"), (12, "4,1,1")]}
+ENCODED = {"gradients": "int8", "pipeline": "fp8", "activations": "lossless", "gathers": "bf16", "switches": "lossless",
+           "smallest": "none"}
 SAME = ("step", "loss", "lr", "grad_norm", "tokens", "padding_share", "intra_bytes", "inter_bytes", "skipped")
 
 
@@ -19,14 +21,17 @@ def what_must_be_the_same(log):
     return [{key: entry[key] for key in SAME} for entry in log]
 
 
-@pytest.fixture(scope="module", params=JOBS, ids=lambda ranks: f"{ranks} ranks")
+@pytest.fixture(scope="module", params=[(2, {}), (4, {}), (4, ENCODED)],
+                ids=lambda param: f"{param[0]} ranks{', encoded' if param[1] else ''}")
 def job(request, tmp_path_factory, corpus):
     """A job file, its ranks, and what its run as threads logs."""
     folder = tmp_path_factory.mktemp("job")
-    path = tiny.write_job(folder / "job.toml", corpus, JOBS[request.param], run={"ranks": request.param})
+    ranks, codecs = request.param
+    path = tiny.write_job(folder / "job.toml", corpus, JOBS[ranks], run={"ranks": ranks},
+                          **({"compression": codecs} if codecs else {}))
     log = tiny.train(path, "--out", folder / "threads")
     assert all(entry["hidden_share"] == 0 for entry in log), "threads copy their messages themselves"
-    return path, request.param, what_must_be_the_same(log)
+    return path, ranks, what_must_be_the_same(log)
 
 
 def test_threads_give_the_same_bits_again(job, tmp_path):

@@ -206,6 +206,12 @@ def test_an_order_without_buckets_is_refused(job):
         "run.order is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the buckets strategies."), result.stderr
 
 
+def test_codecs_are_for_jobs_with_strategies(job):
+    result = plan(job, "--set", "compression.gradients=int8")
+    assert result.returncode == 2 and ("compression.gradients is set, but the strategies are left to the planner, which "
+                                       "plans without codecs.") in result.stderr, result.stderr
+
+
 def test_one_bucket_is_one_strategy(job):
     assert len(figures("plan", job, "--buckets", 1)["chosen"]) == 1
 

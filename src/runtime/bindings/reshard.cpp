@@ -1,3 +1,4 @@
+#include "compiler/wire.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/tensors.hpp"
 
@@ -16,6 +17,17 @@ Reshard::Reshard(const KernelCall& call)
   *call.replica.collective_row += static_cast<i64>(exchange_.steps.size());
   const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.replica.pattern, call.position, call.feeds.T);
   if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
+  if (replica_.encoding.codec == codecs::Codec::none) return;
+  const i64 room =
+      compiler::reshard_room(replica_.encoding, call.stage, call.instr, replica_.pattern, call.position, call.feeds.T,
+                             replica_.collectives.ranks, replica_.fabric->cluster());
+  if (room > 0) room_ = empty({room}, DType::u8, at::kCPU);
+}
+
+codecs::Codec Reshard::codec_of(const layout::Piece& piece) const {
+  if (replica_.encoding.codec == codecs::Codec::none) return codecs::Codec::none;
+  return compiler::codec_of(replica_.encoding, from_.type.dtype, ir::scaled(from_, piece.box, unit_).elements(),
+                            replica_.collectives.ranks[position_], rank_of(piece), replica_.fabric->cluster());
 }
 
 at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
@@ -34,16 +46,13 @@ void Reshard::run() {
   i64 row = row_;
   for (const layout::Step& step : exchange_.steps) {
     const layout::Part& part = step.parts[position_];
-    const auto rank = [&](const layout::Piece& piece) {
-      return replica_.collectives.ranks[static_cast<size_t>(piece.peer)];
-    };
     if (part.zero) output_.zero_();
-    Transfer transfer;
+    Transfer transfer(room_);
     for (const layout::Piece& piece : part.sends)
-      if (piece.peer != part.rank) transfer.send(rank(piece), view(piece.place, piece.box));
+      if (piece.peer != part.rank) transfer.send(rank_of(piece), view(piece.place, piece.box), codec_of(piece));
     for (const layout::Piece& piece : part.receives) {
       if (piece.peer != part.rank)
-        transfer.receive(rank(piece), view(piece.place, piece.box), piece.add);
+        transfer.receive(rank_of(piece), view(piece.place, piece.box), piece.add, codec_of(piece));
       else
         transfer.local(view(piece.place, piece.box), view(layout::Place::input, piece.box), piece.add);
     }

@@ -1,0 +1,26 @@
+// The time of encoding and decoding what a transfer moves.
+#pragma once
+
+#include <map>
+
+#include "cluster/hardware.hpp"
+#include "codecs/codec.hpp"
+
+namespace switchyard::simulator {
+
+/// Messages of a transfer, each encoded by its sender and decoded by its receiver, at the device's rates, or, without
+/// these, as long as reading and writing memory takes. Refers to the device.
+class CodingTime {
+ public:
+  explicit CodingTime(const cluster::Device& device) : device_(device) {}
+  /// A message of so many elements; none takes no time. UserError if the device lacks both kinds of rates.
+  void add(codecs::Codec codec, DType type, i64 elements, int from, int to);
+  /// Of the rank that has most to do.
+  double seconds() const;
+
+ private:
+  const cluster::Device& device_;
+  std::map<int, double> seconds_;
+};
+
+}  // namespace switchyard::simulator
