@@ -60,7 +60,9 @@ def main():
             "numbers, in messages of 4 MiB.\n\n| codec | bits of an element | GB/s encoded | GB/s decoded and added |\n"
             f"|---|---|---|---|\n{rates}\nMessages of these sizes and more gain by a codec on a link of such a speed, "
             "of the sizes 256 B, 1 KiB, 4 KiB, 16 KiB,\n64 KiB and 4 MiB: the bytes saved take the link longer than "
-            "encoding and decoding take. `compression.smallest` is 4 KiB\nwhere a job does not say otherwise.\n\n"
+            "encoding and decoding take. `compression.smallest` is 4 KiB\nwhere a job does not say otherwise: below that "
+            "codecs would pay, but a link of 1 Gbit/s takes less time for the bytes\nthan the latency between hosts, and "
+            "what is small, such as weights of norms, stays exact.\n\n"
             f"| codec | {' | '.join(LINKS)} |\n|{'---|' * (len(LINKS) + 1)}\n{breaks}")
     print(text)
     (options.out / "codecs.md").write_text(text)

@@ -255,8 +255,8 @@ auto compression_keys() {
           "compression.links", "whose messages are encoded: those of all links, or only those between hosts."),
       Row<Settings, &S::compression, &C::smallest>(
           "compression.smallest",
-          "messages of fewer bytes travel as they are, as encoding takes longer than it saves: "
-          "bench/results/codecs.md has sizes from which each codec pays.")
+          "messages of fewer bytes travel as they are: there is little to save. bench/results/codecs.md, written by "
+          "bench/codecs_table.py, has the sizes from which each codec pays.")
           .at_least(0),
   };
 }
