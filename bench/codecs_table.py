@@ -4,7 +4,8 @@
     bench/codecs_table.py [--bench build/bench/codecs_bench] [--out FOLDER]
 
 A codec pays from the smallest of the measured sizes on, from which the bytes that it saves take the link longer than
-encoding and decoding take the processors: time counts as processor time, of fp32 elements. Writes codecs.md to --out."""
+encoding and decoding take the processors: time counts as processor time, of fp32 elements. Writes codecs.md to --out.
+"""
 
 import argparse
 import datetime
@@ -16,6 +17,22 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 LINKS = {"100 Mbit/s": 1e8, "1 Gbit/s": 1e9, "10 Gbit/s": 1e10, "25 Gbit/s": 2.5e10, "100 Gbit/s": 1e11}
 LARGEST = 1 << 20
+TEXT = """# Codecs
+
+Command: `bench/codecs_table.py`, {date}, {cores} cores. Rates of one core, by processor time, in bytes of
+fp32 elements before they are encoded; gradients that are normal numbers, in messages of 4 MiB.
+
+| codec | bits of an element | GB/s encoded | GB/s decoded and added |
+|---|---|---|---|
+{rates}
+Messages of these sizes and more gain by a codec on a link of such a speed, of the sizes 256 B, 1 KiB, 4 KiB, 16 KiB,
+64 KiB and 4 MiB: the bytes saved take the link longer than encoding and decoding take. `compression.smallest` is 4 KiB
+where a job does not say otherwise: below that codecs would pay, but a link of 1 Gbit/s takes less time for the bytes
+than the latency between hosts, and what is small, such as weights of norms, stays exact.
+
+| codec | {links} |
+|{columns}
+{breaks}"""
 
 
 def size_text(size):
@@ -55,15 +72,8 @@ def main():
             rows = [(4 * n, one["encoded"], one["encoding"] + one["decoding_and_adding"])
                     for n, one in sorted(sizes.items())]
             breaks += f"| {codec} | " + " | ".join(break_even(rows, link) for link in LINKS.values()) + " |\n"
-    text = (f"# Codecs\n\nCommand: `bench/codecs_table.py`, {datetime.date.today()}, {os.cpu_count()} cores. Rates of one "
-            "core, by processor time, in bytes of\nfp32 elements before they are encoded; gradients that are normal "
-            "numbers, in messages of 4 MiB.\n\n| codec | bits of an element | GB/s encoded | GB/s decoded and added |\n"
-            f"|---|---|---|---|\n{rates}\nMessages of these sizes and more gain by a codec on a link of such a speed, "
-            "of the sizes 256 B, 1 KiB, 4 KiB, 16 KiB,\n64 KiB and 4 MiB: the bytes saved take the link longer than "
-            "encoding and decoding take. `compression.smallest` is 4 KiB\nwhere a job does not say otherwise: below that "
-            "codecs would pay, but a link of 1 Gbit/s takes less time for the bytes\nthan the latency between hosts, and "
-            "what is small, such as weights of norms, stays exact.\n\n"
-            f"| codec | {' | '.join(LINKS)} |\n|{'---|' * (len(LINKS) + 1)}\n{breaks}")
+    text = TEXT.format(date=datetime.date.today(), cores=os.cpu_count(), rates=rates, links=" | ".join(LINKS),
+                       columns="---|" * (len(LINKS) + 1), breaks=breaks)
     print(text)
     (options.out / "codecs.md").write_text(text)
 
