@@ -269,6 +269,22 @@ config::Job job_for(config::Job job, const planner::Request& request) {
   return job;
 }
 
+// The planner takes no codecs; what its plan would gain by them is the user's to weigh.
+std::string with_codecs(const Planned& planned) {
+  const JudgedPlan& best = planned.best();
+  config::Job job = best.job;
+  for (config::Bucket& bucket : job.buckets) {
+    config::Compression& how = bucket.strategy.compression;
+    how.gradients = codecs::Codec::int8;
+    how.pipeline = how.activations = how.gathers = codecs::Codec::bf16;
+  }
+  const planner::Request& request = planned.planner->request();
+  const double seconds = simulated("", job, request.hardware, request.steps).seconds;
+  return fmt::format(
+      "  codecs (gradients int8, activations and gathered parameters bf16): {} ({:+.1f}%), the same plan\n",
+      duration(seconds), 100 * (seconds / best.seconds - 1));
+}
+
 std::string explained(const Planned& planned, double limit, int top) {
   std::vector<planner::Judged> plans;
   for (const JudgedPlan& plan : planned.plans)
@@ -286,7 +302,8 @@ std::string explained(const Planned& planned, double limit, int top) {
     }
     return best->seconds;
   };
-  return planner::explain(*planned.planner, plans, planned.found.counts, {[&] { return limit_of(limit); }, simulate});
+  return planner::explain(*planned.planner, plans, planned.found.counts, {[&] { return limit_of(limit); }, simulate}) +
+         with_codecs(planned);
 }
 
 int run(const Options& options) {

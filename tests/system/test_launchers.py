@@ -14,6 +14,7 @@ JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")],
             (30, "ring=4,ring_degree=uniform,exchange=ring"), (24, "2,2,1"), (18, "tp=2,ring=2"), (12, "4,1,1")]}
 ENCODED = {"gradients": "int8", "pipeline": "fp8", "activations": "lossless", "gathers": "bf16", "switches": "lossless",
            "smallest": "none"}
+CASES = {"2 ranks": (2, {}), "4 ranks": (4, {}), "4 ranks, encoded": (4, {"compression": ENCODED})}
 SAME = ("step", "loss", "lr", "grad_norm", "tokens", "padding_share", "intra_bytes", "inter_bytes", "skipped")
 
 
@@ -21,14 +22,12 @@ def what_must_be_the_same(log):
     return [{key: entry[key] for key in SAME} for entry in log]
 
 
-@pytest.fixture(scope="module", params=[(2, {}), (4, {}), (4, ENCODED)],
-                ids=lambda param: f"{param[0]} ranks{', encoded' if param[1] else ''}")
+@pytest.fixture(scope="module", params=CASES)
 def job(request, tmp_path_factory, corpus):
     """A job file, its ranks, and what its run as threads logs."""
     folder = tmp_path_factory.mktemp("job")
-    ranks, codecs = request.param
-    path = tiny.write_job(folder / "job.toml", corpus, JOBS[ranks], run={"ranks": ranks},
-                          **({"compression": codecs} if codecs else {}))
+    ranks, sections = CASES[request.param]
+    path = tiny.write_job(folder / "job.toml", corpus, JOBS[ranks], run={"ranks": ranks}, **sections)
     log = tiny.train(path, "--out", folder / "threads")
     assert all(entry["hidden_share"] == 0 for entry in log), "threads copy their messages themselves"
     return path, ranks, what_must_be_the_same(log)
@@ -67,12 +66,13 @@ def test_ranks_on_two_hosts_count_their_bytes_between_hosts_and_reach_the_same_l
                                  hosts=["first"] * (ranks // 2) + ["second"] * (ranks // 2))
     end_cleanly(processes)
     log = tiny.read_log(tmp_path / "hosts")
-    assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in expected], rel=1e-12)
+    close = 1e-3 if "[compression]" in path.read_text() else 1e-12  # other partial sums are encoded there
+    assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in expected], rel=close)
     assert all(entry["inter_bytes"] > 0 for entry in log)
     assert all((entry["intra_bytes"] > 0) == (ranks > 2) for entry in log)
 
 
-@pytest.mark.parametrize("job", [2], indirect=True)
+@pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
 def test_ranks_with_a_token_and_an_interface_connect_despite_strangers(job, tmp_path):
     path, ranks, expected = job
     token, port = tmp_path / "token", tiny.free_port()
@@ -100,7 +100,7 @@ def test_ranks_with_a_token_and_an_interface_connect_despite_strangers(job, tmp_
     assert "s3cret" not in (tmp_path / "tcp" / "job.toml").read_text() + "".join(errors)
 
 
-@pytest.mark.parametrize("job", [2], indirect=True)
+@pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
 def test_a_rank_with_another_token_ends_with_a_message_and_no_token(job, tmp_path):
     path, ranks, _ = job
     commands = [tiny.command(path, "--set", f"fabric.token={token}", "--set", f"fabric.timeout={wait}")
@@ -115,7 +115,7 @@ def test_a_rank_with_another_token_ends_with_a_message_and_no_token(job, tmp_pat
 
 
 @pytest.mark.skipif(not shutil.which(TORCHRUN), reason="no torchrun beside this Python")
-@pytest.mark.parametrize("job", [2], indirect=True)
+@pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
 def test_torchrun_itself_gives_the_bits_of_threads(job, tmp_path):
     path, ranks, expected = job
     launcher = [TORCHRUN, "--no-python", "--nproc-per-node", ranks, "--master-port", tiny.free_port()]

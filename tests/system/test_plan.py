@@ -220,6 +220,7 @@ def test_the_explanation_follows_the_plans(job):
     result = plan(job, "--explain")
     assert result.returncode == 0 and "It is limited by " in result.stdout and "What would change it:" in result.stdout, result.stderr
     assert "  devices twice as fast: " in result.stdout
+    assert "  codecs (gradients int8, activations and gathered parameters bf16): " in result.stdout
 
 
 def test_memory_is_reported_by_the_budget(job):
