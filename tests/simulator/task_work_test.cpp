@@ -113,7 +113,7 @@ TEST_F(TaskWorkTest, encoded_bytes_take_less_time_on_a_link) {
   TaskWork work(step_.plan, plans_, hardware_, known_);
   ir::Task reduce = first(ir::TaskKind::reduce);
   for (const ir::Task& task : step_.program.tasks)
-    if (task.kind == ir::TaskKind::reduce && work.work(task).seconds > work.work(reduce).seconds) reduce = task;
+    if (task.kind() == ir::TaskKind::reduce && work.work(task).seconds > work.work(reduce).seconds) reduce = task;
   const double plain = work.work(reduce).seconds;
   reduce.encoding = {.codec = codecs::Codec::int8};
   EXPECT_LT(work.work(reduce).seconds, plain / 2);
