@@ -19,6 +19,7 @@ namespace switchyard::compiler {
 namespace {
 
 using ir::Task;
+using ir::TaskKind;
 
 std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
 
