@@ -1,5 +1,6 @@
 #include "train/batch_planner.hpp"
 
+#include <chrono>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -17,57 +18,68 @@ BatchPlanner::BatchPlanner(const config::Job& job, const std::vector<data::Sourc
       sampler_(sampler),
       plans_(plans),
       fabric_(fabric),
+      steps_(job.run.steps),
       settings_(compiler::step_settings(job, plans)),
-      choosing_(fabric, comm::everyone(fabric, kChoiceChannel),
+      drafting_(fabric, comm::everyone(fabric, kDraftChannel),
                 comm::sign_interval(std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000)))) {
   if (job.run.choose_buckets) {
     check(hardware != nullptr, "buckets are to be chosen without rates of devices");
-    chooser_ = std::make_unique<simulator::BucketChooser>(settings_, plans, *hardware, known_);
+    chooser_ = std::make_unique<simulator::BucketChooser>(settings_, plans, *hardware, known_segments_);
   }
 }
 
 BatchPlanner::~BatchPlanner() {
-  if (next_.valid()) next_.wait();
-}
-
-void BatchPlanner::begin(i64 index, const data::Cursor& cursor) {
-  begun_ = index;
-  next_ = std::async(std::launch::async, [this, index, cursor] { return plan(index, cursor); });
+  if (after_next_.valid()) after_next_.wait();
 }
 
 PlannedBatch BatchPlanner::take(i64 index, const data::Cursor& cursor) {
-  if (!next_.valid()) return plan(index, cursor);
-  check(begun_ == index, "step {} was planned, not step {}", begun_ + 1, index + 1);
-  return next_.get();
+  if (!next_) next_ = share(index, [&] { return draft(index, cursor); });
+  check(next_->plan.step == index, "step {} was planned, not step {}", next_->plan.step + 1, index + 1);
+  std::optional<PlannedBatch> following;
+  if (index + 1 < steps_)
+    following =
+        share(index + 1, [&] { return after_next_.valid() ? after_next_.get() : draft(index + 1, next_->batch.next); });
+  else if (after_next_.valid())
+    after_next_.get();
+  PlannedBatch taken = *std::exchange(next_, std::move(following));
+  if (next_) begin_next(index + 2);
+  return taken;
 }
 
-PlannedBatch BatchPlanner::plan(i64 index, const data::Cursor& cursor) {
-  PlannedBatch planned{.batch = sampler_.batch(cursor)};
-  const std::vector<i64> lengths = data::Sampler::lengths(planned.batch);
-  std::vector<std::byte> bytes;
-  // Rank 0 plans alone: floating-point arithmetic then decides nothing twice.
-  const auto make = [&] {
-    if (fabric_.rank() != 0) return;
-    batch::StepPlan plan = plan_by_rank_0(index, lengths);
-    plan.valid_tokens = data::labels(sources_, planned.batch.sequences);
-    bytes = batch::encode(plan);
-  };
+// Rank 0 plans alone: floating-point arithmetic then decides nothing twice.
+BatchPlanner::Draft BatchPlanner::draft(i64 index, const data::Cursor& cursor) {
+  Draft draft{.batch = sampler_.batch(cursor)};
+  if (fabric_.rank() != 0) return draft;
+  const std::vector<i64> lengths = data::Sampler::lengths(draft.batch);
+  batch::StepPlan plan =
+      chooser_ ? chooser_->choose(index, lengths).step.plan : compiler::planned_batch(settings_, index, lengths);
+  plan.valid_tokens = data::labels(sources_, draft.batch.sequences);
+  draft.plan = batch::encode(plan);
+  return draft;
+}
+
+PlannedBatch BatchPlanner::share(i64 index, const std::function<Draft()>& drafted) {
+  Draft draft;
   if (chooser_)
-    choosing_.run("choice of buckets", [&](const auto&) { make(); });
+    drafting_.run("choice of buckets", [&](const auto&) { draft = drafted(); });
   else
-    make();
+    draft = drafted();
+  PlannedBatch planned{.batch = std::move(draft.batch)};
   planned.plan = batch::decode(
-      comm::broadcast_blob(fabric_, comm::everyone(fabric_, kPlanChannel), "batch plan", index + 1, bytes));
-  batch::validate(planned.plan, lengths, batch::used_buckets(planned.plan, settings_.buckets), data::masked(sources_));
-  int before = -1;
-  for (const batch::PhasePlan& phase : planned.plan.phases)
-    plans_.moves(std::exchange(before, phase.strategy), phase.strategy);
+      comm::broadcast_blob(fabric_, comm::everyone(fabric_, kPlanChannel), "batch plan", index + 1, draft.plan));
+  batch::validate(planned.plan, data::Sampler::lengths(planned.batch),
+                  batch::used_buckets(planned.plan, settings_.buckets), data::masked(sources_));
   return planned;
 }
 
-batch::StepPlan BatchPlanner::plan_by_rank_0(i64 index, const std::vector<i64>& lengths) {
-  if (chooser_) return chooser_->choose(index, lengths).step.plan;
-  return compiler::planned_batch(settings_, index, lengths);
+// index: of the step after next_.
+void BatchPlanner::begin_next(i64 index) {
+  after_next_ = std::async(std::launch::async, [this, index] {
+    int before = -1;
+    for (const batch::PhasePlan& phase : next_->plan.phases)
+      plans_.moves(std::exchange(before, phase.strategy), phase.strategy);
+    return index < steps_ ? draft(index, next_->batch.next) : Draft{};
+  });
 }
 
 }  // namespace switchyard::train

@@ -23,8 +23,8 @@ enum ChannelId : int {
   kStartChannel = 11,       // what is reported before the first step, and room for the copies of checkpoints
   kCheckpointChannel = 12,  // joint work on checkpoints while training goes on
   kValidationChannel = 13,
-  kChoiceChannel = 14,  // joint work on the choice of a step's buckets
+  kDraftChannel = 14,  // joint work on the choice of a step's buckets
 };
-static_assert(kChoiceChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kDraftChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

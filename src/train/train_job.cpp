@@ -134,7 +134,6 @@ class JobOnRank {
   int step() {
     recorder_.begin(state_.step + 1);
     const auto [batch, plan] = planner_.take(state_.step, state_.cursor);
-    if (state_.step + 1 < job_.run.steps) planner_.begin(state_.step + 1, batch.next);
     const runtime::Probe probe = recorder_.planned();
     const i64 checkpoint_copy = saver_.copied_bytes();
     rank_.assemble(plan);

@@ -33,21 +33,27 @@ class BatchPlannerTest : public testing::Test {
   std::optional<data::Sampler> sampler_;
 };
 
-TEST_F(BatchPlannerTest, APlanThatWasBegunIsTheOneThatWouldBeMadeNow) {
+TEST_F(BatchPlannerTest, PlansThatWereMadeAheadAreThoseThatWouldBeMadeNow) {
+  std::vector<PlannedBatch> ahead;
   on_one_rank([&](BatchPlanner& planner) {
-    const PlannedBatch first = planner.take(0, {});
-    planner.begin(1, first.batch.next);
-    const PlannedBatch begun = planner.take(1, first.batch.next), now = planner.take(1, first.batch.next);
-    EXPECT_EQ(begun.plan, now.plan);
-    EXPECT_EQ(data::Sampler::lengths(begun.batch), data::Sampler::lengths(now.batch));
-    EXPECT_EQ(begun.plan.step, 1);
-    EXPECT_NE(begun.plan, first.plan);
+    data::Cursor cursor;
+    for (i64 step = 0; step < job_.run.steps; ++step)
+      cursor = ahead.emplace_back(planner.take(step, cursor)).batch.next;
   });
+  for (i64 step = 1; step < job_.run.steps; ++step)
+    on_one_rank([&](BatchPlanner& planner) {
+      const auto s = static_cast<size_t>(step);
+      const PlannedBatch now = planner.take(step, ahead[s - 1].batch.next);
+      EXPECT_EQ(ahead[s].plan, now.plan);
+      EXPECT_EQ(ahead[s].plan.step, step);
+      EXPECT_EQ(data::Sampler::lengths(ahead[s].batch), data::Sampler::lengths(now.batch));
+      EXPECT_NE(ahead[s].plan, ahead[s - 1].plan);
+    });
 }
 
-TEST_F(BatchPlannerTest, AnotherStepThanTheOneThatWasBegunIsAnError) {
+TEST_F(BatchPlannerTest, AnotherStepThanTheNextOneIsAnError) {
   on_one_rank([&](BatchPlanner& planner) {
-    planner.begin(1, {});
+    planner.take(0, {});
     EXPECT_THROW(planner.take(2, {}), InternalError);
   });
 }
