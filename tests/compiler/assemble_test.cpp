@@ -321,7 +321,9 @@ TEST(Assemble, an_evaluation_runs_forward_only) {
     EXPECT_TRUE(task.kind() == TaskKind::allocate || task.kind() == TaskKind::move || task.kind() == TaskKind::run ||
                 task.kind() == TaskKind::send)
         << ir::name_of(task);
-    if (task.is<ir::Run>() || task.is<ir::Send>()) EXPECT_TRUE(task.forward());
+    if (task.is<ir::Run>() || task.is<ir::Send>()) {
+      EXPECT_TRUE(task.forward());
+    }
   }
 }
 
