@@ -67,6 +67,15 @@ void add_profile(CLI::App& app, Action& action) {
       ->check(CLI::PositiveNumber);
   command->add_option("--precision", options->precisions, "Precisions to measure: fp32, fp64 or bf16 (default: fp32)")
       ->type_name("TYPE...");
+  command
+      ->add_option("--head-dim", options->settings.head_dim,
+                   "Features of the heads that attention is to be timed with, even (default: 64 and 16)")
+      ->check([](const std::string& text) {
+        return CLI::Range(2, 1024)(text).empty() && std::stol(text) % 2 == 0
+                   ? std::string()
+                   : fmt::format("Value {} is no even number from 2 to 1024", text);
+      })
+      ->type_name("N");
   command->add_flag("--quick", options->settings.quick,
                     "Measures the smallest shapes only: a coarse profile, in seconds");
   command->add_flag("--cuda", options->cuda, "Measures the CUDA device");

@@ -23,6 +23,7 @@ from pathlib import Path
 from machine_jobs import HOSTS, ROOT, call, median, seconds_of
 
 MEMORY = "2GiB"
+HEAD_DIM = 24  # of the demo's model
 INTER, INTRA = 200, 800  # Mbit/s of the emulated links
 # Hosts x devices, and the strategies there.
 JOBS = {
@@ -125,7 +126,7 @@ def main():
                 continue
             profile = folder / f"{topology}.json"
             call(arguments.program, "profile", "--emulate",
-                 f"{topology}:{INTER}Mbit/s,{INTRA}Mbit/s,{MEMORY}", "--out", profile)
+                 f"{topology}:{INTER}Mbit/s,{INTRA}Mbit/s,{MEMORY}", "--head-dim", HEAD_DIM, "--out", profile)
             hosts = OnHosts(arguments, topology) if arguments.cluster and topology in SHARE else None
             if hosts:
                 hosts.__enter__()

@@ -108,7 +108,7 @@ def profile(program):
         return
     RUNS.mkdir(parents=True, exist_ok=True)
     cluster = next(line.split('"')[1] for line in JOB.read_text().splitlines() if line.startswith("emulate"))
-    called("the profile", [program, "profile", "--emulate", cluster, "--out", str(PROFILE)])
+    called("the profile", [program, "profile", "--emulate", cluster, "--head-dim", "24", "--out", str(PROFILE)])
     stamp.write_text(key)
 
 

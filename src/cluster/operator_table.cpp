@@ -59,50 +59,36 @@ double OperatorTable::seconds(double rows, double columns, double work) const {
 
 namespace {
 
-double heads_of(const MeasuredAttention& one) { return one.columns / one.head_dim; }
-
-// The fewest heads of each number of columns.
-std::vector<MeasuredAttention> with_fewest_heads(const std::vector<MeasuredAttention>& all) {
-  std::vector<MeasuredAttention> fewest;
-  for (const MeasuredAttention& one : all) {
-    const auto same = std::ranges::find(fewest, one.columns, &MeasuredAttention::columns);
-    if (same == fewest.end())
-      fewest.push_back(one);
-    else if (heads_of(one) < heads_of(*same))
-      *same = one;
-  }
-  return fewest;
-}
-
 constexpr double MeasuredAttention::*kTimes[] = {&MeasuredAttention::per_row, &MeasuredAttention::per_pair,
                                                  &MeasuredAttention::per_square};
-constexpr double kLeastShare = 0.25;  // of the time that was measured, whatever the heads
+constexpr double kLeastShare = 0.25;  // of what the widest heads take, whatever the heads
+
+// Of attention over so many columns with heads as measured.
+MeasuredAttention interpolated(const std::vector<MeasuredAttention>& measured, double columns) {
+  MeasuredAttention found{.columns = columns, .head_dim = measured.front().head_dim};
+  const auto place = [&](size_t i) { return place_of(1, measured[i].columns, 1); };
+  for (const auto& [index, weight] : weights(measured.size(), place_of(1, columns, 1), place))
+    for (const auto time : kTimes) found.*time += weight * columns / measured[index].columns * measured[index].*time;
+  return found;
+}
 
 }  // namespace
 
 MeasuredAttention OperatorTable::attention_of(double columns, double head_dim) const {
   check(!attention.empty() && head_dim > 0, "no measured attention to take a time from, or heads of {} features",
         head_dim);
-  const std::vector<MeasuredAttention> fewest = with_fewest_heads(attention);
-  MeasuredAttention found{.columns = columns, .head_dim = head_dim};
-  double heads = 0;  // of those that the times are of
-  const auto place = [&](size_t i) { return place_of(1, fewest[i].columns, 1); };
-  for (const auto& [index, weight] : weights(fewest.size(), place_of(1, columns, 1), place)) {
-    const MeasuredAttention& one = fewest[index];
-    heads += weight * columns / one.head_dim;
-    for (const auto time : kTimes) found.*time += weight * columns / one.columns * one.*time;
-  }
+  const double widest = std::ranges::max(attention, {}, &MeasuredAttention::head_dim).head_dim;
+  std::vector<MeasuredAttention> base, others;
+  for (const MeasuredAttention& one : attention) (one.head_dim == widest ? base : others).push_back(one);
+  MeasuredAttention found = interpolated(base, columns);
+  found.head_dim = head_dim;
   for (const auto time : kTimes) {
-    double of_heads = 0;
-    int pairs = 0;
-    for (const MeasuredAttention& one : attention) {
-      const MeasuredAttention& base = *std::ranges::find(fewest, one.columns, &MeasuredAttention::columns);
-      if (heads_of(one) == heads_of(base)) continue;
-      of_heads += std::max(0.0, one.*time - base.*time) / (heads_of(one) - heads_of(base));
-      ++pairs;
-    }
-    if (pairs > 0)
-      found.*time = std::max(kLeastShare * found.*time, found.*time + of_heads / pairs * (columns / head_dim - heads));
+    double of_a_head = 0;
+    for (const MeasuredAttention& one : others)
+      of_a_head += std::max(0.0, one.*time - interpolated(base, one.columns).*time) /
+                   (one.columns / one.head_dim - one.columns / widest) / static_cast<double>(others.size());
+    const double further = columns / head_dim - columns / widest;
+    found.*time = std::max(kLeastShare * found.*time, found.*time + of_a_head * further);
   }
   return found;
 }

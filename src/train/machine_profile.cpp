@@ -10,10 +10,20 @@
 namespace switchyard::train {
 namespace {
 
-ProfileSettings settings_of(const config::RunSettings& run, const Precision& precision,
+ProfileSettings settings_of(const config::Job& job, const Precision& precision,
                             const std::optional<cluster::Hardware>& emulated) {
-  if (emulated) return {.device = run.device, .precisions = {precision}, .emulated = emulated};
-  return {.ranks = run.ranks, .threads = run.threads, .device = run.device, .precisions = {precision}};
+  ProfileSettings settings{.device = job.run.device, .precisions = {precision}, .emulated = emulated};
+  if (!emulated) {
+    settings.ranks = job.run.ranks;
+    settings.threads = job.run.threads;
+  }
+  if (const i64 head_dim = job.model.config.head_dim; head_dim > 0 && head_dim % 2 == 0) settings.head_dim = head_dim;
+  return settings;
+}
+
+// "-heads24" where these aren't the usual ones.
+std::string heads_of(const ProfileSettings& settings) {
+  return settings.head_dim == ProfileSettings().head_dim ? "" : fmt::format("-heads{}", settings.head_dim);
 }
 
 // A profile for emulation gives rates of a device, whatever cluster it was made for.
@@ -69,7 +79,7 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
                                 const std::function<void(const std::string&)>& say, const Measure& measure,
                                 const std::optional<cluster::Hardware>& emulated) {
   const Precision precision = compiler::precision_of(job.run);
-  const ProfileSettings settings = settings_of(job.run, precision, emulated);
+  const ProfileSettings settings = settings_of(job, precision, emulated);
   const config::Machine here = this_machine(settings, launch);
   if (!job.run.profile.empty()) return named_profile(job.run, settings, precision, here, say);
   if (launch.distributed)
@@ -78,10 +88,10 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
         "Launch `switchyard profile --out "
         "profile.json` as the "
         "job is launched, and set run.profile = \"profile.json\".");
-  const std::string path = folder.empty()
-                               ? ""
-                               : fmt::format("{}/profile-{}{}x{}-{}-{}.json", folder, emulated ? "emulated-" : "",
-                                             here.ranks, here.threads, here.device, name_of(precision));
+  const std::string path =
+      folder.empty() ? ""
+                     : fmt::format("{}/profile-{}{}x{}-{}-{}{}.json", folder, emulated ? "emulated-" : "", here.ranks,
+                                   here.threads, here.device, name_of(precision), heads_of(settings));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
   say(fmt::format("measuring this machine for the plan; {}",
                   path.empty() ? "the profile is not kept, as HOME is not set" : "kept in " + path));

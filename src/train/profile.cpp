@@ -136,8 +136,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     for (const Precision& precision : settings.precisions) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
       OperatorProfile operators =
-          profile_operators(barrier, precision, rank, settings.emulated ? thread_seconds : wall_seconds, settings.quick,
-                            [&](double share) { progress.show(what, share); });
+          profile_operators(barrier, precision, rank, settings.emulated ? thread_seconds : wall_seconds,
+                            settings.head_dim, settings.quick, [&](double share) { progress.show(what, share); });
       hardware.device.rates[precision.compute] = {.matmul = operators.matmul,
                                                   .memory = memory_rate(operators.tables.at("copy"))};
       hardware.device.operators[precision.compute] = std::move(operators.tables);

@@ -18,6 +18,7 @@ struct ProfileSettings {
   config::Device device = config::Device::cpu;
   std::vector<Precision> precisions{Precision{}};
   bool quick = false;  // a coarse profile that takes seconds
+  i64 head_dim = 64;   // features of the heads that attention is to be timed with, even
   std::optional<cluster::Hardware> emulated{};
 };
 

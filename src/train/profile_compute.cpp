@@ -28,10 +28,11 @@ constexpr int kRounds =
     5;  // over all models, one step of each shape per round: shared machines are slow for seconds at a time
 constexpr int kFewestRounds = 1;
 constexpr int kQuickRounds = 2;
-constexpr size_t kQuickSubjects = 2;
+constexpr size_t kQuickSubjects = 3;
 constexpr double kEnough = 75;  // seconds; no further round begins later
 constexpr i64 kDocument = 256;  // tokens
 constexpr i64 kFewRows = 1024;
+constexpr i64 kHeadDim = 64, kNarrowHead = 16;
 
 // A step with micro-batches of `documents` documents of `length` tokens, on each rank.
 struct Shape {
@@ -46,7 +47,7 @@ struct Subject {
 i64 layers_of(i64 hidden) { return std::clamp<i64>(1024 / hidden, 1, 4); }
 
 // share: the share of the heads that a tensor-parallel rank has; ffn is the size on that rank.
-config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab, i64 share = 1, i64 head_dim = 64) {
+config::ModelConfig llama(i64 hidden, i64 ffn, i64 vocab, i64 share = 1, i64 head_dim = kHeadDim) {
   config::ModelConfig m;
   m.hidden_size = hidden;
   m.layers = layers_of(hidden);
@@ -62,7 +63,7 @@ config::ModelConfig gpt2(i64 hidden, i64 vocab, config::AttentionKind attention)
   config::ModelConfig m = config::family_defaults(config::Family::gpt2);
   m.hidden_size = hidden;
   m.layers = 1;
-  m.head_dim = 64;
+  m.head_dim = kHeadDim;
   m.heads = m.kv_heads = hidden / m.head_dim;
   m.ffn_size = 4 * hidden;
   m.vocab_size = vocab;
@@ -73,8 +74,9 @@ config::ModelConfig gpt2(i64 hidden, i64 vocab, config::AttentionKind attention)
 }
 
 // Hidden sizes a factor of about 1.4 apart, tokens a factor of 4; the products of a layer have different aspect ratios
-// anyway. Attention is also measured with a whole packed sequence as one document.
-std::vector<Subject> subjects() {
+// anyway. Attention is also measured with a whole packed sequence as one document, and with heads of another size: of
+// head_dim features, or, where these are as wide as the others, many narrow ones.
+std::vector<Subject> subjects(i64 head_dim) {
   const auto rows = [](const std::vector<i64>& sizes, i64 whole = 0) {
     std::vector<Shape> shapes;
     for (const i64 tokens : sizes)
@@ -82,7 +84,10 @@ std::vector<Subject> subjects() {
     if (whole > 0) shapes.push_back({1, whole});
     return shapes;
   };
+  const i64 other = head_dim == kHeadDim ? kNarrowHead : head_dim;
+  const i64 hidden = std::max<i64>(2, 256 / other / 2 * 2) * other;  // an even number of heads
   return {{llama(64, 192, 512), rows({64, 256, 1024, 4096}, 4096)},
+          {llama(hidden, 384, 512, 1, other), rows({256, 2048}, 2048)},
           {llama(128, 384, 2048), rows({64, 256, 1024, 4096}, 4096)},
           {llama(256, 704, 1024), rows({64, 256, 1024, 3072}, 2048)},
           {llama(384, 512, 8192), rows({64, 256, 1024})},
@@ -91,7 +96,6 @@ std::vector<Subject> subjects() {
           {llama(1024, 2816, 2048), rows({64, 256, 512})},
           {llama(256, 384, 512, 2), rows({256, 1024})},
           {llama(512, 704, 2048, 2), rows({256, 1024})},
-          {llama(256, 384, 512, 1, 16), rows({256, 2048}, 2048)},  // more heads
           {gpt2(256, 1024, config::AttentionKind::fused), rows({256, 2048}, 2048)},
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
 }
@@ -253,10 +257,10 @@ class Movers {
 }  // namespace
 
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  SecondsClock clock, bool quick,
+                                  SecondsClock clock, i64 head_dim, bool quick,
                                   const std::function<void(double share)>& on_progress) {
   OperatorProfile profile;
-  std::vector<Subject> all = subjects();
+  std::vector<Subject> all = subjects(head_dim);
   if (quick) all.resize(kQuickSubjects);
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all)

@@ -24,9 +24,10 @@ struct OperatorProfile {
   double alone_speedup = 1;
 };
 
-/// Every rank of the fabric calls it and gets the same result. clock: of all times. quick: only the smallest models,
+/// Every rank of the fabric calls it and gets the same result. clock: of all times. head_dim: features of heads with
+/// which attention is timed beside the usual 64. quick: only the smallest models,
 /// which takes seconds. on_progress: called with the share of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  SecondsClock clock, bool quick, const std::function<void(double share)>& on_progress);
+                                  SecondsClock clock, i64 head_dim, bool quick, const std::function<void(double share)>& on_progress);
 
 }  // namespace switchyard::train

@@ -68,7 +68,7 @@ TEST(OperatorTable, attention_of_more_heads_takes_longer) {
                              .per_pair = columns * 1e-10 + columns / head_dim * 5e-9};
   };
   OperatorTable table;
-  table.attention = {attention(64, 64), attention(256, 64), attention(256, 16)};
+  table.attention = {attention(64, 64), attention(256, 64), attention(192, 24)};
   for (const double head_dim : {64, 32, 24, 16, 128})
     for (const double columns : {64, 192, 1024}) {
       const MeasuredAttention found = table.attention_of(columns, head_dim), real = attention(columns, head_dim);

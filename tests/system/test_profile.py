@@ -83,7 +83,7 @@ def test_processes_on_hosts_measure_the_links_between_them(tmp_path):
 
 def test_a_profile_is_measured_once_and_kept(profile, job, tmp_path):
     environment = tiny.ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
-    kept = tmp_path / "cache" / "switchyard" / "profile-2x1-cpu-fp32.json"
+    kept = tmp_path / "cache" / "switchyard" / "profile-2x1-cpu-fp32-heads8.json"
     kept.parent.mkdir(parents=True)
     shutil.copy(profile, kept)
     result = tiny.run(tiny.command(job(), "--out", tmp_path / "out"), environment=environment)

@@ -71,7 +71,7 @@ TEST_F(MachineProfile, without_the_job_s_precision_is_refused) {
 }
 
 TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
-  keep("profile-2x1-cpu-fp64.json");
+  keep("profile-2x1-cpu-fp64-heads8.json");
   EXPECT_EQ(found(job()).hardware.name, "as kept");
   EXPECT_THAT(said_, ElementsAre());
 }
@@ -79,14 +79,14 @@ TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
 TEST_F(MachineProfile, is_measured_once_and_kept) {
   EXPECT_EQ(found(job()).hardware.name, "as measured");
   EXPECT_THAT(said_, ElementsAre(AllOf(HasSubstr("measuring this machine for the plan; kept in "),
-                                       HasSubstr("profile-2x1-cpu-fp64.json"))));
+                                       HasSubstr("profile-2x1-cpu-fp64-heads8.json"))));
   said_.clear();
   EXPECT_EQ(found(job()).hardware.name, "as measured") << "from the file";
   EXPECT_THAT(said_, ElementsAre());
 }
 
 TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_other_threads_or_broken_is_measured_again) {
-  const std::string kept = "profile-2x1-cpu-fp64.json";
+  const std::string kept = "profile-2x1-cpu-fp64-heads8.json";
   const config::Profile good = profile_;
   const auto expect_anew = [&](const std::string& why) {
     said_.clear();

@@ -16,7 +16,7 @@ OperatorProfile measured(std::vector<double>* told = nullptr) {
     RankSettings settings;
     settings.memory = &memory;
     MeasurementBarrier barrier(fabric);
-    profile = profile_operators(barrier, {}, settings, wall_seconds, true, [&](double share) {
+    profile = profile_operators(barrier, {}, settings, wall_seconds, 24, true, [&](double share) {
       if (told) told->push_back(share);
     });
   });

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "config/emulated_cluster.hpp"
@@ -35,9 +37,10 @@ TEST(Profile, has_what_a_simulation_asks_for) {
   for (const char* name : {"attention", "attention_dx"}) {
     const cluster::OperatorTable* table = h.device.measured(DType::f32, name);
     ASSERT_NE(table, nullptr) << name;
-    const double wide = table->attention_of(128, 64).per_pair, narrow = table->attention_of(128, 16).per_pair;
-    EXPECT_GT(wide, 0) << name;
-    EXPECT_GT(narrow, wide) << name << ": more heads have more scores";
+    EXPECT_GT(table->attention_of(128, 64).per_pair, 0) << name;
+    for (const double head_dim : {64, 16})
+      EXPECT_TRUE(std::ranges::count(table->attention, head_dim, &cluster::MeasuredAttention::head_dim) > 0)
+          << name << " " << head_dim;
   }
   EXPECT_GT(h.device.codecs.at("int8").encode.count, 0);
   EXPECT_EQ(config::profile_from_json(config::to_json(found), "p").hardware, h);
