@@ -5,6 +5,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/bfloat16.hpp"
@@ -150,8 +151,9 @@ void write_weights(const fs::path& model, const fs::path& out, const ExportSetti
   const TensorFolder from = TensorFolder::open(model);
   std::vector<TensorEntry> entries;
   for (const std::string& name : from.names()) {
-    TensorEntry& entry = entries.emplace_back(name, settings.dtype, from.info(name).shape);
+    TensorEntry entry{.name = name, .dtype = settings.dtype, .shape = from.info(name).shape};
     if (has_vocabulary(name)) entry.shape[0] = padded(entry.shape[0], settings.vocab_multiple);
+    entries.push_back(std::move(entry));
   }
   TensorFolderWriter to = TensorFolderWriter::create(out, entries);
   for (const TensorEntry& entry : entries) copy_tensor(from, entry.name, settings.dtype, to);  // further rows are zero
