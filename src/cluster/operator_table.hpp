@@ -29,9 +29,9 @@ struct OperatorTable {
   /// distance in the logarithms of rows, columns and work.
   /// source  D. Shepard, A two-dimensional interpolation function for irregularly-spaced data, ACM 1968
   double seconds(double rows, double columns, double work) const;
-  /// Attention over `columns` features: times with the widest heads that were measured, in proportion to the columns and
-  /// interpolated in the same way; and for each further or missing head what further heads took over equal columns,
-  /// whatever the columns, since each has its own scores.
+  /// Attention over `columns` features: times with the widest heads that were measured, in proportion to the columns
+  /// and interpolated in the same way; and for each further or missing head what further heads took over equal
+  /// columns, whatever the columns, since each has its own scores.
   MeasuredAttention attention_of(double columns, double head_dim) const;
   bool operator==(const OperatorTable&) const = default;
 };

@@ -1,6 +1,5 @@
 #include "train/batch_planner.hpp"
 
-#include <chrono>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -8,6 +7,7 @@
 #include "batch/wire.hpp"
 #include "comm/collectives.hpp"
 #include "train/channels.hpp"
+#include "train/ranks.hpp"
 
 namespace switchyard::train {
 
@@ -20,8 +20,7 @@ BatchPlanner::BatchPlanner(const config::Job& job, const std::vector<data::Sourc
       fabric_(fabric),
       steps_(job.run.steps),
       settings_(compiler::step_settings(job, plans)),
-      drafting_(fabric, comm::everyone(fabric, kDraftChannel),
-                comm::sign_interval(std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000)))) {
+      drafting_(fabric, comm::everyone(fabric, kDraftChannel), comm::sign_interval(timeout_of(job.fabric))) {
   if (job.run.choose_buckets) {
     check(hardware != nullptr, "buckets are to be chosen without rates of devices");
     chooser_ = std::make_unique<simulator::BucketChooser>(settings_, plans, *hardware, known_segments_);

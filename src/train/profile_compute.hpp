@@ -28,6 +28,7 @@ struct OperatorProfile {
 /// which attention is timed beside the usual 64. quick: only the smallest models,
 /// which takes seconds. on_progress: called with the share of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
-                                  SecondsClock clock, i64 head_dim, bool quick, const std::function<void(double share)>& on_progress);
+                                  SecondsClock clock, i64 head_dim, bool quick,
+                                  const std::function<void(double share)>& on_progress);
 
 }  // namespace switchyard::train

@@ -24,9 +24,13 @@ void check_threads(i64 ranks, i64 threads) {
         ranks, ranks == 1 ? "" : "s", of_rank, of_rank == 1 ? "" : "s", kMostThreads);
 }
 
+std::chrono::milliseconds timeout_of(const config::FabricSettings& settings) {
+  return std::chrono::milliseconds(static_cast<i64>(settings.timeout.count * 1000));
+}
+
 comm::FabricOptions fabric_options(const config::FabricSettings& settings) {
   comm::FabricOptions options;
-  options.timeout = std::chrono::milliseconds(static_cast<i64>(settings.timeout.count * 1000));
+  options.timeout = timeout_of(settings);
   options.strict = settings.strict;
   options.interface = settings.interface;
   options.token = settings.token_file.empty() ? settings.token : comm::read_token(settings.token_file);

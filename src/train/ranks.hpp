@@ -1,6 +1,7 @@
 // Ranks of a run: threads of this process, or this process as one of many.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 
@@ -15,6 +16,9 @@ inline constexpr i64 kMostThreads = 1024;
 /// UserError unless `ranks` ranks in this process with `threads` threads each (0: not given) are at most kMostThreads
 /// threads: more could exhaust the machine's memory for stacks and its limit of processes.
 void check_threads(i64 ranks, i64 threads);
+
+/// After so long a silence a rank counts as lost.
+std::chrono::milliseconds timeout_of(const config::FabricSettings& settings);
 
 /// The fabric options of a job; refused connections are reported on standard error. UserError if fabric.token_file
 /// can't be read.

@@ -10,8 +10,8 @@
 namespace switchyard::train {
 
 /// An operator's call and its time on this rank. columns, work, head_dim: as in cluster/operator_table.hpp.
-/// attention_pairs or squared_lengths are above 0 if the time depends on document lengths. seconds: at first of the call before the
-/// rounds, which found untouched memory; later the time that the tables use.
+/// attention_pairs or squared_lengths are above 0 if the time depends on document lengths. seconds: at first of the
+/// call before the rounds, which found untouched memory; later the time that the tables use.
 struct Call {
   std::string name;
   double rows = 0, columns = 0, work = 0, head_dim = 0, attention_pairs = 0, squared_lengths = 0;

@@ -39,10 +39,6 @@
 namespace switchyard::train {
 namespace {
 
-std::chrono::milliseconds timeout_of(const config::Job& job) {
-  return std::chrono::milliseconds(static_cast<i64>(job.fabric.timeout.count * 1000));
-}
-
 bool saves(const config::Job& job) {
   return !job.run.out.empty() && (job.run.checkpoint_every > 0 || job.run.save_last);
 }
@@ -69,10 +65,10 @@ class JobOnRank {
         rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         planner_(job_, sources, sampler_, plans_, fabric, settings.hardware ? &*settings.hardware : nullptr),
-        files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_))),
+        files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_.fabric))),
         recorder_(job_, sources, fabric, files_, memory_, work_, settings.emulated ? &*settings.emulated : nullptr),
         saver_(job_, plans_, fabric,
-               {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_))},
+               {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_.fabric))},
                model_files_of(job_, fabric.rank())) {
     rank_.agree_on(config::fingerprint(job_), "job file");
     files_.run("weights", [&](const auto&) {
@@ -98,7 +94,7 @@ class JobOnRank {
     try {
       return train();
     } catch (const std::exception& error) {
-      saver_.wait(timeout_of(job_) / 4);                  // a checkpoint that all ranks began may still be completed
+      saver_.wait(timeout_of(job_.fabric) / 4);           // a checkpoint that all ranks began may still be completed
       if (saver_.failed()) saver_.finish();               // throws what is then the reason
       if (saver_.writing()) fabric_.abort(error.what());  // or its thread would wait for the others
       throw;

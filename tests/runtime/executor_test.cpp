@@ -283,29 +283,7 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
-      auto fabrics = comm::thread_fabrics(4, plans.cluster(), {});
-      std::vector<i64> peaks(4);
-      const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
-        kernels::RankMemory memory(i64{1} << 28);
-        {
-          const kernels::MemoryScope scope(&memory);
-          Store store(plans, fabric.rank(), at::kCPU);
-          {
-            const kernels::MemoryScope outside(nullptr);
-            store.home.initialize(tiny_values(plans.graph()));
-          }
-          memory.reset_peak();
-          ExecutorOptions options;
-          options.memory = &memory;
-          options.beside = overlap;
-          Executor executor(plans, store, fabric, options);
-          executor.run(program, {&plan, &documents, [](double) {
-                                   return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
-                                 }});
-          peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
-        }
-      });
-      ASSERT_EQ(ends, std::vector<std::string>(4));
+      const std::vector<i64> peaks = measured_peaks(plans, program, plan, documents, overlap);
       for (int rank = 0; rank < 4; ++rank)
         EXPECT_EQ(peaks[static_cast<size_t>(rank)],
                   compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)

@@ -1,6 +1,8 @@
 // A tiny model with values from formulas, batches drawn from a seed, and runs of some steps on ranks that are threads.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <functional>
 #include <memory>
@@ -193,6 +195,35 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     run.copies_agree &= whole.equal(shard.master.to(at::kDouble));
   });
   return run;
+}
+
+/// Peaks of memory of the ranks in a step of the tiny model, beside: ExecutorOptions::beside. Each rank's store is made
+/// before, and its values are not counted.
+inline std::vector<i64> measured_peaks(const compiler::Plans& plans, const ir::Program& program,
+                                       const batch::StepPlan& plan, const Documents& documents,
+                                       std::optional<bool> beside = {}) {
+  auto fabrics = comm::thread_fabrics(plans.cluster().ranks(), plans.cluster(), {});
+  std::vector<i64> peaks(fabrics.size());
+  const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
+    kernels::RankMemory memory(i64{1} << 28);
+    const kernels::MemoryScope scope(&memory);
+    Store store(plans, fabric.rank(), at::kCPU);
+    {
+      const kernels::MemoryScope outside(nullptr);
+      store.home.initialize(tiny_values(plans.graph()));
+    }
+    memory.reset_peak();
+    ExecutorOptions options;
+    options.memory = &memory;
+    options.beside = beside;
+    Executor executor(plans, store, fabric, options);
+    executor.run(program, {&plan, &documents, [](double) {
+                             return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
+                           }});
+    peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(fabrics.size()));
+  return peaks;
 }
 
 }  // namespace switchyard::runtime

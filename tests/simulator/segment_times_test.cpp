@@ -12,6 +12,20 @@
 namespace switchyard::simulator {
 namespace {
 
+// Reshards of activations in the forward pass.
+std::vector<const ir::Instr*> all_gathers(const ir::StageCode& stage) {
+  std::vector<const ir::Instr*> found;
+  for (const ir::Instr& instr : stage.forward.code) {
+    if (instr.op) continue;
+    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
+                     &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+    if (from.kind != ir::ValueKind::feed &&
+        layout::classify(stage.replica, from.layout, to.layout) == layout::Pattern::all_gather)
+      found.push_back(&instr);
+  }
+  return found;
+}
+
 TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
   const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
@@ -19,14 +33,9 @@ TEST(SegmentTimes, of_collectives_are_those_of_the_ring) {
   hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
   int gathers = 0;
   const std::vector<int> ranks = {0, 1, 2, 3};
-  for (const ir::Instr& instr : stage.forward.code) {
-    if (instr.op) continue;
-    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
-                     &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-    if (from.kind == ir::ValueKind::feed ||
-        layout::classify(stage.replica, from.layout, to.layout) != layout::Pattern::all_gather)
-      continue;
-    ir::Segment alone{Pass::F, {instr}, {}, {}};
+  for (const ir::Instr* instr : all_gathers(stage)) {
+    const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr->in[0])];
+    ir::Segment alone{Pass::F, {*instr}, {}, {}};
     const SegmentTimes times = segment_times(stage, alone, 32, ranks, hardware, plans.cluster());
     const double bytes =
         32.0 * static_cast<double>(from.type.shape.size[1]) * static_cast<double>(size_of(from.type.dtype));
@@ -51,17 +60,11 @@ TEST(SegmentTimes, of_encoded_collectives_are_those_of_their_bytes_and_of_coding
   hardware.device.codecs["int8"] = {{1e5}, {2e5}};
   int gathers = 0;
   const std::vector<int> ranks = {0, 1, 2, 3};
-  for (const ir::Instr& instr : stage.forward.code) {
-    if (instr.op) continue;
-    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
-                     &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-    if (from.kind == ir::ValueKind::feed ||
-        layout::classify(stage.replica, from.layout, to.layout) != layout::Pattern::all_gather)
-      continue;
-    const ir::Segment alone{Pass::F, {instr}, {}, {}};
-    const SegmentTimes times = SegmentTimer(stage, alone, ir::kWhole, ranks, hardware, plans.cluster(),
-                                            {.codec = codecs::Codec::int8})
-                                   .at(32);
+  for (const ir::Instr* instr : all_gathers(stage)) {
+    const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr->in[0])];
+    const ir::Segment alone{Pass::F, {*instr}, {}, {}};
+    const SegmentTimes times =
+        SegmentTimer(stage, alone, ir::kWhole, ranks, hardware, plans.cluster(), {.codec = codecs::Codec::int8}).at(32);
     const i64 part = 32 / 4 * from.type.shape.size[1];
     const auto plain = static_cast<double>(part * size_of(from.type.dtype)),
                encoded = static_cast<double>(codecs::encoded_bytes(codecs::Codec::int8, from.type.dtype, part));
