@@ -76,8 +76,8 @@ def add_hosts(parser, cores, slots=2):
 @contextlib.contextmanager
 def hosts_of(arguments):
     """Two hosts while it lasts: the command that launches a program there."""
-    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", 2, "--slots", arguments.slots, "--inter", arguments.inter, "--intra",
-         arguments.intra, "--cores", arguments.cores)
+    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", 2, "--slots", arguments.slots,
+         "--inter", arguments.inter, "--intra", arguments.intra, "--cores", arguments.cores)
     try:
         # Ranks connect to the data address of rank 0, so that their data uses the limited links.
         yield [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env",

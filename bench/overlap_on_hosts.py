@@ -5,7 +5,8 @@
                               [--intra 2gbit] [--cores 0.45] [--slots 1] [--rounds 3] [--steps 4] [--strategy S ...]
                               [--out FOLDER]
 
-TOOL, DATA and the job are those of bench/demo_on_hosts.py, with fewer tokens a step; a host has --slots ranks. The hosts are profiled over TCP.
+TOOL, DATA and the job are those of bench/demo_on_hosts.py, with fewer tokens a step; a host has --slots ranks. The
+hosts are profiled over TCP.
 Each strategy trains with and without overlap in turns, so many rounds; a run's time is that of its median step, without
 the first, which touches fresh memory, and a row has the median of the rounds. hidden: the log's hidden_share, of the
 communication within runs (-: there is none). error: of the simulated median step of the same steps. Writes
@@ -30,7 +31,8 @@ HEAD = ("| strategy | with overlap, s per step | simulated, error | without | si
 
 
 def settings(overlap, ranks):
-    return ["--set", f"run.overlap={json.dumps(overlap)}", "--set", f"run.ranks={ranks}", "--set", f"batch.tokens={TOKENS}"]
+    keys = {"run.overlap": json.dumps(overlap), "run.ranks": ranks, "batch.tokens": TOKENS}
+    return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
 def measure(program, launcher, path, overlap, ranks, steps):
@@ -80,7 +82,8 @@ def main():
             print(line, end="", flush=True)
             text += line
     words = (f"bench/overlap_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
-             f"--cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} --steps {arguments.steps}")
+             f"--cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} "
+             f"--steps {arguments.steps}")
     when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
     (arguments.out / "overlap_on_hosts.md").write_text(
         f"# Collectives beside products on two test hosts\n\n{when}\n\n{text}")

@@ -7,8 +7,8 @@ import pytest
 import tiny_runs as tiny
 
 BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
-KEYS = {"step_seconds", "seconds_of_steps", "buckets_of_steps", "compute_seconds", "communication_seconds", "overlap_seconds",
-        "idle_seconds", "peak_bytes", "checkpoint_copy_bytes", "activation_bytes",
+KEYS = {"step_seconds", "seconds_of_steps", "buckets_of_steps", "compute_seconds", "communication_seconds",
+        "overlap_seconds", "idle_seconds", "peak_bytes", "checkpoint_copy_bytes", "activation_bytes",
         "usable_bytes", "fits", "model_flops_utilization"}
 
 
