@@ -110,6 +110,12 @@ void check_elements(const Block& block, DType dtype) {
         block.row_bytes, block.stride, name_of(dtype));
 }
 
+// Whose memory both are; null: the host's.
+const BlockDevice* device_of(const Block& to, const Block& from) {
+  check(!to.device == !from.device, "a block of {} bytes on a device and one on the host", to.bytes());
+  return to.device;
+}
+
 // First byte of a block and the one after its last, as numbers: blocks of different arrays are compared.
 struct Range {
   std::uintptr_t begin, end;
@@ -128,6 +134,7 @@ Block contiguous(void* data, i64 bytes) {
 bool is_contiguous(const Block& block) { return block.rows <= 1 || block.stride == block.row_bytes; }
 
 void copy_block(const Block& to, const Block& from) {
+  if (const BlockDevice* device = device_of(to, from)) return device->copy(to, from);
   if (to.bytes() < kStreamed) {
     for_each_run(to, from, [](std::byte* a, const std::byte* b, i64 n) { std::memcpy(a, b, static_cast<size_t>(n)); });
   } else {
@@ -137,6 +144,7 @@ void copy_block(const Block& to, const Block& from) {
 }
 
 void add_block(const Block& to, const Block& from, DType dtype) {
+  if (const BlockDevice* device = device_of(to, from)) return device->add(to, from, dtype);
   check_elements(to, dtype);
   check_elements(from, dtype);
   for_each_run(to, from, [dtype](std::byte* a, const std::byte* b, i64 n) { add_bytes(a, b, n, dtype); });
@@ -152,6 +160,7 @@ void sum_bf16(std::byte* to, std::span<const std::byte* const> partials, i64 ele
 
 void fill_block(const Block& block, unsigned char byte) {
   if (block.bytes() == 0) return;
+  if (block.device) return block.device->fill(block, byte);
   const Block flat = flattened(block);
   for (i64 row = 0; row < flat.rows; ++row)
     std::memset(flat.data + row * flat.stride, byte, static_cast<size_t>(flat.row_bytes));

@@ -1,4 +1,5 @@
-// Copying and adding blocks: rows of bytes in memory, of any geometry, equal in total bytes.
+// Copying and adding blocks: rows of bytes in memory, of any geometry, equal in total bytes. Those on a device are left
+// to it; InternalError if only one of two is.
 #pragma once
 
 #include <span>

@@ -18,10 +18,13 @@
 
 namespace switchyard::comm {
 
-/// Rows of equal length in memory: a box of a row-major matrix. Bytes.
+class BlockDevice;
+
+/// Rows of equal length in memory: a box of a row-major matrix. Bytes. device: whose memory it is; null: the host's.
 struct Block {
   std::byte* data = nullptr;
   i64 rows = 0, row_bytes = 0, stride = 0;
+  const BlockDevice* device = nullptr;
   i64 bytes() const { return rows * row_bytes; }
 };
 Block contiguous(void* data, i64 bytes);
@@ -60,6 +63,32 @@ struct Transaction {
   std::vector<Op> ops;
 };
 
+/// A device whose memory a fabric moves. It works asynchronously: each thread of a rank gives its work to a stream of
+/// its own, which does it in order; streams are ordered by marks alone. Thread-safe.
+class BlockDevice {
+ public:
+  /// A place in a stream: that which the stream's work had reached when it was made. Of any device of this kind.
+  using Mark = std::shared_ptr<const void>;
+
+  virtual ~BlockDevice() = default;
+  /// to := from, to += from (elements of `dtype`; bf16 adds in fp32 and rounds to nearest even), every byte of to :=
+  /// byte. Geometries may differ, total bytes agree. `from` may lie on another device of this kind. The work is given to
+  /// the calling thread's stream, and uses the blocks until that has done it.
+  virtual void copy(const Block& to, const Block& from) const = 0;
+  virtual void add(const Block& to, const Block& from, DType dtype) const = 0;
+  virtual void fill(const Block& to, unsigned char byte) const = 0;
+  /// What the calling thread's stream has been given so far.
+  virtual Mark mark() const = 0;
+  /// What the calling thread's stream is given from now on starts after `mark` is reached. Returns at once.
+  virtual void wait_for(const Mark& mark) const = 0;
+  /// Whether the mark has been reached.
+  virtual bool reached(const Mark& mark) const = 0;
+  /// Memory for `bytes` of this device, which the calling thread's stream may use.
+  virtual std::shared_ptr<std::byte> allocate(i64 bytes) const = 0;
+  /// The calling thread's stream as the device's libraries take it (a cudaStream_t).
+  virtual void* native_stream() const = 0;
+};
+
 /// Bytes sent by this rank since construction, per link class (index: cluster::Link).
 using Traffic = std::array<i64, 3>;
 
@@ -70,12 +99,16 @@ class Fabric {
   virtual ~Fabric() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// Blocks until all operations are done and the blocks may be reused. Throws ClusterError naming rank, transaction
+  /// Blocks until all operations are done and the blocks may be reused; where they lie on a device, until the calling
+  /// thread's stream is ordered so: what it is given next comes after the operations, and what it was given before came
+  /// first. Throws ClusterError naming rank, transaction
   /// and peer when a peer is silent for longer than the timeout, failed, or disagrees in row, size or dtype.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`.
   virtual void abort(const std::string& reason) = 0;
   virtual Traffic traffic() const = 0;
+  /// Whether blocks may lie on a device. All blocks of a message lie on devices, or all on hosts.
+  virtual bool moves_device_memory() const { return false; }
   virtual const cluster::Cluster& cluster() const = 0;
 };
 

@@ -15,6 +15,7 @@ class MeteredFabric final : public Fabric {
   void run(const Channel& channel, const Transaction& transaction) override;
   void abort(const std::string& reason) override { inner_.abort(reason); }
   Traffic traffic() const override { return inner_.traffic(); }
+  bool moves_device_memory() const override { return inner_.moves_device_memory(); }
   const cluster::Cluster& cluster() const override { return inner_.cluster(); }
 
  private:

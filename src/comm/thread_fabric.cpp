@@ -41,7 +41,8 @@ struct Posting {
   const Op* op;
   Envelope envelope;
   Receipt* receipt;
-  bool done = false;  // under receipt->mutex
+  BlockDevice::Mark ready{}, taken{};  // of blocks on a device: when it may be read, and when it has been
+  bool done = false;                   // under receipt->mutex
 };
 
 // Posted sends of one sender to one receiver on one channel.
@@ -127,8 +128,15 @@ class Hub {
 class Sends {
  public:
   Sends(Hub& hub, int rank, const Channel& channel, const Transaction& transaction) : hub_(hub) {
-    for (const Op& op : transaction.ops)
-      if (op.kind == Op::Kind::send) postings_.push_back({&op, envelope_of(transaction, op), &receipt_});
+    BlockDevice::Mark ready;
+    for (const Op& op : transaction.ops) {
+      if (op.kind != Op::Kind::send) continue;
+      if (op.block.device && !ready) ready = op.block.device->mark();
+      postings_.push_back({.op = &op,
+                           .envelope = envelope_of(transaction, op),
+                           .receipt = &receipt_,
+                           .ready = op.block.device ? ready : nullptr});
+    }
     if (postings_.empty()) return;
     receipt_.open = static_cast<int>(postings_.size());
     hub_.enter(receipt_);
@@ -154,7 +162,8 @@ class Sends {
     hub_.leave(receipt_);
   }
 
-  /// Waits until all were taken; gives the peer of one that was not within the timeout.
+  /// Waits until all were taken; gives the peer of one that was not within the timeout. Where blocks lie on a device,
+  /// its stream waits for those who read them.
   std::optional<int> wait() {
     stay_awake_until([&] { return receipt_.open == 0 || hub_.failed(); });
     std::unique_lock lock(receipt_.mutex);
@@ -164,6 +173,8 @@ class Sends {
         return posting.op->peer;
       if (!posting.done) return posting.op->peer;
     }
+    for (const Posting& posting : postings_)
+      if (posting.taken) posting.op->block.device->wait_for(posting.taken);
     return std::nullopt;
   }
 
@@ -192,6 +203,7 @@ class ThreadFabric final : public Fabric {
   int size() const override { return hub_->cluster().ranks(); }
   const cluster::Cluster& cluster() const override { return hub_->cluster(); }
   void abort(const std::string& reason) override { hub_->fail(reason); }
+  bool moves_device_memory() const override { return true; }
 
   Traffic traffic() const override {
     std::lock_guard lock(traffic_mutex_);
@@ -237,7 +249,9 @@ class ThreadFabric final : public Fabric {
     take_size(mine, posting.envelope, op.at_most);
     if (mine != posting.envelope)
       throw ClusterError(disagreement(label_, transaction, op.peer, mine, posting.envelope));
+    if (posting.ready && op.block.device) op.block.device->wait_for(posting.ready);
     apply(op, posting.op->block);
+    if (posting.ready) posting.taken = op.block.device->mark();
   }
 
   Posting& take(Mailbox& mailbox, const Transaction& transaction, int peer) {

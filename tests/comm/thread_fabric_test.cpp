@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "fabric_suite.hpp"
+#include "fake_device.hpp"
 #include "rank_threads.hpp"
 
 namespace switchyard::comm {
@@ -45,6 +46,37 @@ TEST(ThreadFabric, EncodedMessagesAreDecodedInTheirTurn) {
 TEST(ThreadFabric, AnEncodedMessageIsNoLongerThanItMayBe) {
   EXPECT_THAT(run_ranks(2, {120s, true}, [](Fabric& fabric) { suite::too_long_message(fabric, 0, 1); })[1],
               HasSubstr("expects row 1, 100 bytes, u8 from rank 0, which sends row 1, 101 bytes, u8"));
+}
+
+// Each rank writes its block, sends it around the ring, adds what comes to a sum, and overwrites what it sent.
+TEST(ThreadFabric, StreamsOfADeviceWaitForEachOtherAroundAMessage) {
+  constexpr i64 kBytes = 4 * sizeof(float);
+  const FakeDevice device;
+  std::vector<std::vector<float>> sums(3, std::vector<float>(4)), values = sums;
+  const auto ends = run_ranks(3, kStrict, [&](Fabric& fabric) {
+    EXPECT_TRUE(fabric.moves_device_memory());
+    const auto mine = static_cast<size_t>(fabric.rank());
+    const Block value = device.block(values[mine].data(), kBytes), sum = device.block(sums[mine].data(), kBytes);
+    for (int round = 0; round < 20; ++round) {
+      device.use(value, true);
+      values[mine].assign(4, static_cast<float>(100 * round + fabric.rank()));
+      fabric.run(everyone(fabric, 1),
+                 {"around", round, {send((fabric.rank() + 1) % 3, value), recv((fabric.rank() + 2) % 3, sum, true)}});
+    }
+  });
+  EXPECT_THAT(ends, Each(""));
+  for (size_t rank = 0; rank < 3; ++rank)
+    EXPECT_EQ(sums[rank], std::vector<float>(4, 100 * 190 + 20 * static_cast<float>((rank + 2) % 3)));
+}
+
+TEST(ThreadFabric, AMessageFromADeviceToAHostIsRefused) {
+  const FakeDevice device;
+  std::vector<float> from(4), to(4);
+  const auto ends = run_ranks(2, kHasty, [&](Fabric& fabric) {
+    const bool sends = fabric.rank() == 0;
+    fabric.run(everyone(fabric, 1), {"down", 1, {sends ? send(1, device.block(from.data(), 16)) : recv(0, block_of(to))}});
+  });
+  EXPECT_THAT(ends[1], HasSubstr("a block of 16 bytes on a device and one on the host"));
 }
 
 TEST(ThreadFabric, KnowsItsRankAndSize) {

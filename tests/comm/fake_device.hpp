@@ -1,0 +1,92 @@
+// A device for tests of fabrics: its memory is the host's, its streams are the threads that use it, and it knows what is
+// ordered. Work that could run beside other work on the same block throws.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <thread>
+
+#include "comm/block.hpp"
+#include "comm/fabric.hpp"
+
+namespace switchyard::comm {
+
+class FakeDevice final : public BlockDevice {
+ public:
+  /// A block of its memory, and the same bytes as the host sees them.
+  Block block(void* data, i64 bytes) const {
+    Block on_device = contiguous(data, bytes);
+    on_device.device = this;
+    return on_device;
+  }
+
+  void copy(const Block& to, const Block& from) const override {
+    use(from, false);
+    use(to, true);
+    copy_block(on_host(to), on_host(from));
+  }
+  void add(const Block& to, const Block& from, DType dtype) const override {
+    use(from, false);
+    use(to, true);
+    add_block(on_host(to), on_host(from), dtype);
+  }
+  void fill(const Block& to, unsigned char byte) const override {
+    use(to, true);
+    fill_block(on_host(to), byte);
+  }
+  Mark mark() const override {
+    const std::lock_guard lock(mutex_);
+    return std::make_shared<const Clock>(clocks_[std::this_thread::get_id()]);
+  }
+  void wait_for(const Mark& mark) const override {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [stream, count] : *static_cast<const Clock*>(mark.get())) {
+      i64& known = clocks_[std::this_thread::get_id()][stream];
+      known = std::max(known, count);
+    }
+  }
+  bool reached(const Mark&) const override { return reached_; }
+  std::shared_ptr<std::byte> allocate(i64 bytes) const override {
+    return {new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>()};
+  }
+  void* native_stream() const override { return nullptr; }
+
+  /// What `reached` says of all marks: false stands for a device that hangs.
+  void set_reached(bool reached) { reached_ = reached; }
+
+  /// The calling thread's stream reads or writes a block whose rows begin at `block.data`.
+  void use(const Block& block, bool write) const {
+    const std::lock_guard lock(mutex_);
+    const auto me = std::this_thread::get_id();
+    Uses& before = uses_[block.data];
+    if (!knows(me, before.writes) || (write && !knows(me, before.reads)))
+      throw std::logic_error(write ? "a block is written that may still be in use"
+                                   : "a block is read that may not have been written yet");
+    (write ? before.writes : before.reads)[me] = ++clocks_[me][me];
+  }
+
+ private:
+  using Clock = std::map<std::thread::id, i64>;  // for each stream the last work that has been done
+  struct Uses {
+    Clock writes, reads;
+  };
+
+  bool knows(std::thread::id stream, const Clock& work) const {
+    for (const auto& [other, count] : work)
+      if (clocks_[stream][other] < count) return false;
+    return true;
+  }
+  static Block on_host(Block block) {
+    block.device = nullptr;
+    return block;
+  }
+
+  mutable std::mutex mutex_;
+  mutable std::map<std::thread::id, Clock> clocks_;
+  mutable std::map<const void*, Uses> uses_;
+  std::atomic<bool> reached_ = true;
+};
+
+}  // namespace switchyard::comm
