@@ -1,0 +1,26 @@
+// A device for tests, of libtorch's kind PrivateUse1: what works on it without a fault has every wait that a GPU needs.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <string>
+
+namespace switchyard::standin {
+
+/// The device; registers it with libtorch at the first call. Its memory may not be touched by the host. Operators run
+/// when they are called, by libtorch's CPU kernels, but count as work of the calling thread's current stream:
+/// standin::Ordering refuses what a real device could do in the wrong order. What is copied to pinned host memory
+/// without blocking is NaN until the host waits for it, and what is copied from there must not change before.
+at::Device device();
+
+/// How often the host has waited for the device, or read from it, since the process began.
+std::int64_t host_synchronizations();
+/// Bytes of memory that tensors have, and the most that they had at once since reset_peak.
+std::int64_t live_bytes();
+std::int64_t peak_bytes();
+void reset_peak();
+/// Memory that was freed too early since the last call, or pinned memory that changed; empty: none.
+std::string take_fault();
+
+}  // namespace switchyard::standin
