@@ -71,6 +71,12 @@ function(switchyard_test target library)
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
     SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures")
+  if(target MATCHES "^(runtime|train)_tests$")
+    target_link_libraries(${target} PRIVATE switchyard_standin)
+    add_test(NAME ${target}_on_standin COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
+    set_tests_properties(${target}_on_standin PROPERTIES LABELS standin TIMEOUT ${SWITCHYARD_HANG} COST 300
+      ENVIRONMENT SWITCHYARD_TEST_DEVICE=standin)
+  endif()
   if(SWITCHYARD_SANITIZE OR target MATCHES "^(kernels|runtime)_tests$")
     add_test(NAME ${target} COMMAND ${target} WORKING_DIRECTORY ${CMAKE_BINARY_DIR})
     set_tests_properties(${target} PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG} COST 300)

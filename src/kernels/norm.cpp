@@ -375,7 +375,7 @@ void norm_dx_terms(at::Tensor& terms, const at::Tensor& dy, const at::Tensor& x,
           "norm_dx_terms", {&terms, &dy, &x, &w, &mean, &rstd});
   if (!loops_apply({&terms, &dy, &x, &w})) {
     const at::Tensor g = dy.to(rstd.scalar_type()).mul(w);
-    terms.select(0, 0).copy_(centred(x, mean, rstd).mul_(rstd.view({-1, 1})).mul_(g).sum({1}).div_(H));
+    terms.select(0, 0).copy_(centred(x, mean, rstd).mul(rstd.view({-1, 1})).mul_(g).sum({1}).div_(H));
     if (mean.defined()) terms.select(0, 1).copy_(g.sum({1}).div_(H));
     return;
   }

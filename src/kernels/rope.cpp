@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "kernels/tensors.hpp"
+#include "kernels/upload.hpp"
 #include "kernels/vectorized.hpp"
 
 namespace switchyard::kernels {
@@ -90,8 +91,8 @@ void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& fr
       }
     }
   });
-  cos = c.to(like.options());
-  sin = s.to(like.options());
+  cos = upload(c.to(like.scalar_type()), like.device());
+  sin = upload(s.to(like.scalar_type()), like.device());
 }
 
 }  // namespace switchyard::kernels

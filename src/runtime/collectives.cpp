@@ -9,7 +9,7 @@ namespace switchyard::runtime {
 std::optional<Collectives::Times> Collectives::launch(size_t instr, const KernelCall& call, bool awaited) {
   const bool here = !stream_ || (awaited && flights_.empty());
   const auto reshard = std::make_shared<Reshard>(call);
-  Flight& flight = flights_.emplace_back(instr, Flight([reshard] { reshard->run(); })).second;
+  Flight& flight = flights_.emplace_back(instr, Flight([reshard] { reshard->run(); }, call.in[0].device())).second;
   if (here) return flight.run();
   flight.start(*stream_);
   return {};

@@ -1,6 +1,6 @@
 #include "runtime/executor.hpp"
 
-#include <ATen/ops/sum.h>
+#include <ATen/ops/cat.h>
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,9 @@
 #include "compiler/wire.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/channels.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/tensors.hpp"
+#include "runtime/transfer.hpp"
 
 namespace switchyard::runtime {
 namespace {
@@ -91,8 +93,12 @@ struct Executor::Step {
         input(input_in),
         tasks(program.of_rank[static_cast<size_t>(e.rank_)]),
         rooms(compiler::rooms_of(program, e.rank_, *input.plan, plans)),
-        signals(flag_count()),
-        source_loss(labels().sources > 1 ? static_cast<size_t>(labels().sources) : 0) {
+        signals(flag_count(), executor.options_.device) {
+    {
+      const kernels::MemoryScope outside(nullptr);  // not a strategy's
+      loss_sums = zeros({1 + (labels().sources > 1 ? labels().sources + 1 : 0)}, DType::f64, e.options_.device);
+    }
+    make_room(compiler::kStart);
     for (const auto& [queue, bytes] : compiler::encoding_rooms(program, e.rank_, plans))
       encoding_rooms[queue] = empty({bytes}, DType::u8, at::kCPU);
     for (const int id : tasks) {
@@ -145,8 +151,10 @@ struct Executor::Step {
     return compiler::uses_until_start(program.tasks[static_cast<size_t>(id)], e.rank_, program);
   }
 
+  // By a task of the calling thread, which is done with them.
   void used(const std::vector<compiler::UnitUse>& uses) {
     for (const compiler::UnitUse& use : uses) {
+      e.store_.working.record_use(use);
       {
         const std::lock_guard lock(mutex);
         if (--users.at(use) > 0) continue;
@@ -341,6 +349,7 @@ struct Executor::Step {
                           .passing = stage.stage.passing};
     if (plans.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
+    state.feeds_made = Mark::here(e.options_.device);
     state.slots.resize(stage.stage.buffers.size());
     return state;
   }
@@ -399,6 +408,8 @@ struct Executor::Step {
                                        .peers = stage.peers,
                                        .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
                                        .exchanged = hooks.collective}};
+    state.feeds_made.wait();
+    stage.runner.record_uses(state);
     stage.runner.run(segment, task.piece(), state, e.store_.working, run_key(task), replica, e.rope_, hooks);
     if (!ir::is_last(segment, task.piece())) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
@@ -406,38 +417,19 @@ struct Executor::Step {
     if (stage.stage.loss >= 0 && task.pass() != Pass::W && task.forward() != trained &&
         layout::is_first_copy(stage.stage.replica, stage.stage.buffers[static_cast<size_t>(stage.stage.loss)].layout,
                               stage.position))
-      add_loss(task, stage, state);
+      add_loss(stage, state);
   }
 
-  void add_loss(const Task& task, const StageRunner& stage, const MicroBatchState& state) {
-    const at::Tensor& loss = state.slots[static_cast<size_t>(stage.stage.loss)];
-    loss_sum += at::sum(loss, at::kDouble).item<double>();
-    if (source_loss.empty()) return;
+  void add_loss(const StageRunner& stage, const MicroBatchState& state) {
+    const kernels::MemoryScope outside(nullptr);
+    const at::Tensor loss = state.slots[static_cast<size_t>(stage.stage.loss)].to(at::kDouble);
+    loss_sums.select(0, 0).add_(loss.sum());
+    if (loss_sums.numel() == 1) return;
     const ir::Buffer& buffer = stage.stage.buffers[static_cast<size_t>(stage.stage.loss)];
-    const i64 first = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
-                                 ir::token_unit(stage.stage.replica, state.feeds.T))
-                          .lo[0];
-    const at::Tensor on_cpu = loss.cpu();
-    const std::vector<batch::Piece>& shard = micro_batch_of(task).shard[static_cast<size_t>(stage.ring)];
-    if (on_cpu.scalar_type() == at::kDouble)
-      add_source_loss(shard, first, std::span(on_cpu.const_data_ptr<double>(), loss.size(0)));
-    else
-      add_source_loss(shard, first, std::span(on_cpu.const_data_ptr<float>(), loss.size(0)));
-  }
-
-  // loss: of the tokens of the micro-batch from `first` on.
-  template <class T>
-  void add_source_loss(const std::vector<batch::Piece>& shard, i64 first, std::span<const T> loss) {
-    const i64 end = first + static_cast<i64>(loss.size());
-    i64 row = 0;
-    for (const batch::Piece& piece : shard) {
-      if (piece.doc >= 0) {
-        double& sum = source_loss.at(static_cast<size_t>(labels().source.at(static_cast<size_t>(piece.doc))));
-        for (i64 i = std::max(row, first); i < std::min(row + piece.count, end); ++i)
-          sum += loss[static_cast<size_t>(i - first)];
-      }
-      row += piece.count;
-    }
+    const layout::Box box = ir::scaled(buffer, buffer.box[static_cast<size_t>(stage.position)],
+                                       ir::token_unit(stage.stage.replica, state.feeds.T));
+    loss_sums.narrow(0, 1, loss_sums.numel() - 1)
+        .index_add_(0, state.feeds.sources.narrow(0, box.lo[0], loss.numel()), loss);
   }
 
   const Labels& labels() const {
@@ -572,21 +564,47 @@ struct Executor::Step {
   }
 
   // Without an update no task sums over the ranks.
-  void keep_own_loss() {
-    result.loss = loss_sum;
-    result.source_loss = source_loss;
+  void keep_own_loss() { keep_loss(on_host(losses())); }
+
+  // Sums of the loss: all, then each source's, if there are several.
+  at::Tensor losses() const {
+    return loss_sums.numel() == 1 ? loss_sums : loss_sums.narrow(0, 0, loss_sums.numel() - 1);
+  }
+  void keep_loss(const std::vector<double>& sums) {
+    result.loss = sums[0];
+    result.source_loss.assign(sums.begin() + 1, sums.end());
+  }
+
+  // Values of a flat fp64 tensor; the host waits for those of a device.
+  static std::vector<double> on_host(const at::Tensor& values) {
+    const at::Tensor host = values.cpu();
+    return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
+  }
+
+  // Updates, which come after the norm, overwrite what moves and gathers have sent. If their receivers compute nothing with
+  // it, as they have no documents, nobody else waits for them.
+  void await_reads_of_home() {
+    for (const int id : tasks)
+      if (const TaskKind kind = program.tasks[static_cast<size_t>(id)].kind();
+          kind == TaskKind::move || kind == TaskKind::gather)
+        signals.wait(static_cast<size_t>(id));
   }
 
   // Global norm, loss, and that of each source in one small exchange, fp64, in rank order.
   void norm(int id, const Task& task) {
-    std::vector<double> sums = {e.store_.home.gradient_squares(), loss_sum};
-    sums.insert(sums.end(), source_loss.begin(), source_loss.end());
+    await_reads_of_home();
+    std::vector<double> sums;
+    {
+      const kernels::MemoryScope outside(nullptr);
+      at::Tensor squares = zeros({1}, DType::f64, e.options_.device);
+      e.store_.home.add_gradient_squares(squares);
+      sums = on_host(at::cat({squares, losses()}));
+    }
     comm::all_reduce(e.fabric_, channel_of(task), "norm", row_of(id), sums.data(), static_cast<i64>(sums.size()),
                      DType::f64);
     result.norm = std::sqrt(sums[0]);
-    result.loss = sums[1];
-    result.source_loss.assign(sums.begin() + 2, sums.end());
-    result.finite = std::isfinite(sums[0]) && std::isfinite(sums[1]);
+    keep_loss({sums.begin() + 1, sums.end()});
+    result.finite = std::isfinite(sums[0]) && std::isfinite(result.loss);
     if (result.finite)
       update = input.update(result.norm);
     else
@@ -607,8 +625,8 @@ struct Executor::Step {
   std::map<compiler::UnitUse, int> users;     // tasks to come that need it
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
-  std::vector<double> source_loss;  // of the compute stream, as loss_sum; empty if there is one source
-  double loss_sum = 0, hook_wait = 0, collectives = 0, hidden = 0;  // of the compute stream
+  at::Tensor loss_sums;  // of the compute stream: all, then those of each source, if there are several, and of padding
+  double hook_wait = 0, collectives = 0, hidden = 0;  // of the compute stream
   StepResult result;
   const Clock::time_point start = Clock::now();
 };
@@ -625,6 +643,7 @@ Executor::~Executor() = default;
 
 std::unique_ptr<Stream> Executor::new_stream(int threads) {
   return std::make_unique<Stream>([this, threads] {
+    use_own_stream(options_.device);
     kernels::use_threads(threads);
     if (options_.memory) options_.memory->adopt_thread();
   });
@@ -660,11 +679,18 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
     if (task.kind() == TaskKind::run || task.kind() == TaskKind::zero_fill) step.runner_of(task);
   }
-  step.make_room(compiler::kStart);
-  for (const int id : step.tasks)
-    stream(program.tasks[static_cast<size_t>(id)]).enqueue([&step, id] { step.execute(id); });
-  for (auto& [key, s] : streams_) s->drain();
+  const Mark begun = Mark::here(options_.device);
+  std::map<Stream*, Mark> ends;
+  for (const int id : step.tasks) {
+    Stream& on = stream(program.tasks[static_cast<size_t>(id)]);
+    if (ends.try_emplace(&on).second) on.enqueue([&begun] { begun.wait(); });
+    on.enqueue([&step, id] { step.execute(id); });
+  }
+  for (auto& [on, end] : ends) on->enqueue([this, &end] { end = Mark::here(options_.device); });
+  for (auto& [on, end] : ends) on->drain();
   if (collective_stream_) collective_stream_->drain();
+  for (const auto& [on, end] : ends) end.wait();
+  if (step.signals.failed()) wait_for_device(options_.device);  // its memory is given back in no order
   step.signals.rethrow();
   if (!input.update) step.keep_own_loss();
   step.result.times.total = seconds_since(start);

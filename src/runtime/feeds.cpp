@@ -5,6 +5,7 @@
 
 #include "base/errors.hpp"
 #include "base/random.hpp"
+#include "kernels/upload.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
@@ -32,6 +33,7 @@ class TokenRows {
         labels_(empty({T}, DType::i64, at::kCPU)),
         weights_(zeros({T}, DType::f64, at::kCPU)) {
     labels_.fill_(-1);
+    if (labels.sources > 1) sources_ = zeros({T}, DType::i64, at::kCPU).fill_(labels.sources);
   }
 
   // A part of a document, whose first token has this row.
@@ -43,6 +45,8 @@ class TokenRows {
           piece.doc, size, counts ? counts->size() : 0);
     i64 *id = ids_.data_ptr<i64>() + row, *label = labels_.data_ptr<i64>() + row;
     double* weight = weights_.data_ptr<double>() + row;
+    if (sources_.defined())
+      sources_.narrow(0, row, piece.count).fill_(given_.source.at(static_cast<size_t>(piece.doc)));
     for (int i = 0; i < piece.count; ++i) {
       const i64 next = piece.first + i + 1;
       id[i] = document[static_cast<size_t>(next - 1)];
@@ -53,15 +57,16 @@ class TokenRows {
   }
 
   void give(MicroBatchFeeds& feeds, const FeedSettings& settings) const {
-    feeds.ids = ids_.to(settings.device);
-    feeds.labels = labels_.to(settings.device);
-    feeds.weights = weights_.to(settings.device, scalar_type(settings.state));
+    feeds.ids = kernels::upload(ids_, settings.device);
+    feeds.labels = kernels::upload(labels_, settings.device);
+    feeds.weights = kernels::upload(weights_.to(scalar_type(settings.state)), settings.device);
+    if (sources_.defined()) feeds.sources = kernels::upload(sources_, settings.device);
   }
 
  private:
   const Labels& given_;
   const double weight_;
-  at::Tensor ids_, labels_, weights_;
+  at::Tensor ids_, labels_, weights_, sources_;
 };
 
 }  // namespace
@@ -74,7 +79,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
   feeds.squared_lengths = batch::squared_lengths(shard);
   feeds.longest = batch::longest(shard);
   feeds.ring_rank = settings.ring_rank;
-  if (settings.seed) feeds.keys = keys_of(shard, feeds.T, *settings.seed).to(settings.device);
+  if (settings.seed) feeds.keys = kernels::upload(keys_of(shard, feeds.T, *settings.seed), settings.device);
   at::Tensor positions = zeros({feeds.T}, DType::i64, at::kCPU);
   i64* position = positions.data_ptr<i64>();
   TokenRows rows(feeds.T, labels, valid_tokens);
@@ -98,7 +103,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
       blocks.push_back({.q = block.q, .qn = block.qn, .k = block.k, .kn = block.kn, .causal = block.causal});
   }
   if (keys.seen.size() > 1) feeds.ring_keys = std::move(keys);
-  feeds.positions = positions.to(settings.device);
+  feeds.positions = kernels::upload(positions, settings.device);
   rows.give(feeds, settings);
   return feeds;
 }

@@ -6,6 +6,7 @@
 namespace switchyard::runtime {
 
 struct Flight::State {
+  State(std::function<void()> what, const at::Device& where) : work(std::move(what)), device(where) {}
   void run() {
     times.begin = std::chrono::steady_clock::now();
     work();
@@ -13,12 +14,15 @@ struct Flight::State {
   }
 
   std::function<void()> work;
+  at::Device device;
+  Mark started, finished;
   Times times{};
   std::promise<void> done;
   std::future<void> ended;
 };
 
-Flight::Flight(std::function<void()> work) : state_(std::make_shared<State>()) { state_->work = std::move(work); }
+Flight::Flight(std::function<void()> work, const at::Device& device)
+    : state_(std::make_shared<State>(std::move(work), device)) {}
 
 const Flight::Times& Flight::run() {
   state_->run();
@@ -29,10 +33,13 @@ const Flight::Times& Flight::run() {
 void Flight::start(Stream& stream) {
   started_ = true;
   state_->ended = state_->done.get_future();
+  state_->started = Mark::here(state_->device);
   stream.enqueue([running = state_]() mutable {
     std::exception_ptr error;
     try {
+      running->started.wait();
       running->run();
+      running->finished = Mark::here(running->device);
     } catch (...) {
       error = std::current_exception();
     }
@@ -46,6 +53,7 @@ const Flight::Times& Flight::wait() {
   if (!started_) return state_->times;
   state_->times.waiting = std::chrono::steady_clock::now();
   state_->ended.get();
+  state_->finished.wait();
   return state_->times;
 }
 

@@ -17,7 +17,9 @@ class Flight {
   struct Times {
     std::chrono::steady_clock::time_point begin, end, waiting;
   };
-  explicit Flight(std::function<void()> work);
+  /// device: to which the work is given. What is started comes after what the starting thread had given to it, and
+  /// before what the waiting thread gives to it next.
+  explicit Flight(std::function<void()> work, const at::Device& device = at::kCPU);
   /// Runs it at once.
   const Times& run();
   /// On the stream, behind what that has to do.

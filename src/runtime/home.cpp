@@ -81,12 +81,10 @@ void Home::update(int number, const UpdateSettings& settings) {
   unit.grad.zero_();
 }
 
-double Home::gradient_squares() const {
-  double total = 0;
+void Home::add_gradient_squares(at::Tensor& total) const {
   for (const HomeUnit& unit : units_)
     for (const at::Tensor& grad : unit.owned)
-      if (grad.numel() > 0) total += kernels::sum_of_squares(grad.reshape({grad.numel()}));
-  return total;
+      if (grad.numel() > 0) kernels::add_sum_of_squares(total, grad.reshape({grad.numel()}));
 }
 
 void Home::zero_gradients() {

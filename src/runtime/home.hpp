@@ -58,8 +58,8 @@ class Home {
 
   /// AdamW on this rank's part of a unit; zeroes its gradients.
   void update(int unit, const UpdateSettings& settings);
-  /// Sum of squares of the gradients that this rank owns, fp64.
-  double gradient_squares() const;
+  /// total (1, fp64, on home's device) += sum of squares of the gradients that this rank owns.
+  void add_gradient_squares(at::Tensor& total) const;
   void zero_gradients();
 
  private:

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "runtime/tensors.hpp"
+#include "runtime/transfer.hpp"
 
 namespace switchyard::runtime {
 namespace {
@@ -17,8 +18,6 @@ Pair rows_of(const Pair& pair, i64 first, i64 count) {
 Pair made(const Pair& like, i64 rows, DType type, const at::Device& device) {
   return {empty({rows, like.first.size(1)}, type, device), empty({rows, like.second.size(1)}, type, device)};
 }
-
-Pair on_cpu(const Pair& pair) { return {pair.first.cpu(), pair.second.cpu()}; }
 
 void zero(const Pair& pair) {
   pair.first.zero_();
@@ -70,10 +69,7 @@ void KeyTransfer::forward(const Compute& compute) {
 void KeyTransfer::backward(at::Tensor& keys, at::Tensor& values, const Compute& compute) {
   to_ = {keys, values};
   make_room();
-  if (received_.first.defined()) {
-    made_ = made(own_, seen().rows, call_.state, own_.first.device());
-    on_host_ = keys.is_cpu() ? made_ : made(own_, seen().rows, call_.state, at::kCPU);
-  }
+  if (received_.first.defined()) made_ = made(own_, seen().rows, call_.state, own_.first.device());
   std::optional<Flight> coming, going;
   for (size_t step = 0; step < std::max(steps(), exchange_.returns.size()); ++step) {
     land(coming);
@@ -85,9 +81,9 @@ void KeyTransfer::backward(at::Tensor& keys, at::Tensor& values, const Compute& 
   }
   land(going);
   make_own();
-  if (sums_.first.is_same(keys)) return;
-  keys.copy_(sums_.first);
-  values.copy_(sums_.second);
+  if (own_gradients_.first.is_same(keys)) return;
+  keys.copy_(own_gradients_.first);
+  values.copy_(own_gradients_.second);
 }
 
 void KeyTransfer::compute_step(size_t step, const Compute& compute, bool backward) {
@@ -99,7 +95,6 @@ void KeyTransfer::compute_step(size_t step, const Compute& compute, bool backwar
            .gradients = backward ? gradients_of(own ? 0 : step) : Pair{},
            .blocks = blocks});
   computed_ = true;
-  if (backward) finish_gradients(own ? 0 : step);
 }
 
 // Those of own keys are computed in the outputs if these are in the state dtype.
@@ -112,29 +107,15 @@ KeyTransfer::Pair KeyTransfer::gradients_of(size_t step) {
   return made_;
 }
 
-void KeyTransfer::finish_gradients(size_t step) {
-  if (step == 0) {
-    if (!sums_.first.is_same(own_gradients_.first)) sums_ = on_cpu(own_gradients_);
-    return;
-  }
-  if (on_host_.first.is_same(made_.first)) return;
-  for (const kernels::AttentionBlock& block : call_.feeds.blocks[step]) {
-    const Pair to = rows_of(on_host_, block.k, block.kn), from = rows_of(made_, block.k, block.kn);
-    to.first.copy_(from.first);
-    to.second.copy_(from.second);
-  }
-}
-
-// Sums that several ranks add to lie in host memory, as the fabric brings what it adds there. They begin with what the
-// rank makes of its own keys: in its shard, or among those that are brought together.
+// Sums that several ranks add to. They begin with what the rank makes of its own keys: in its shard, or among those that
+// are brought together.
 void KeyTransfer::make_own() {
-  if (sums_.first.defined()) return;
+  if (own_gradients_.first.defined()) return;
   own_gradients_ =
       dtype_of(to_.first) == call_.state ? to_ : made(own_, own_.first.size(0), call_.state, own_.first.device());
   zero(own_gradients_);
-  sums_ = own_.first.is_cpu() ? own_gradients_ : on_cpu(own_gradients_);
   for (const batch::KeyRows& rows : seen().own)
-    add(rows_of(sums_, rows.row, rows.count), rows_of(on_host_, rows.at, rows.count));
+    add(rows_of(own_gradients_, rows.row, rows.count), rows_of(made_, rows.at, rows.count));
 }
 
 std::optional<Flight> KeyTransfer::bring(size_t round) {
@@ -156,10 +137,10 @@ std::optional<Flight> KeyTransfer::take_back(size_t step) {
   return start("gradients of keys and values", exchange_.returns[step], step + 1 >= steps(),
                [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
                  if (message.to == own)
-                   send(transfer, peer, rows_of(on_host_, message.at, message.count));
+                   send(transfer, peer, rows_of(made_, message.at, message.count));
                  else
-                   receive(transfer, peer, rows_of(message.passed_on ? on_host_ : sums_, message.row, message.count),
-                           true);
+                   receive(transfer, peer,
+                           rows_of(message.passed_on ? made_ : own_gradients_, message.row, message.count), true);
                });
 }
 
@@ -173,9 +154,11 @@ Flight KeyTransfer::start(const char* what, const std::vector<batch::KeyMessage>
   for (const batch::KeyMessage& message : messages)
     if (message.from == own || message.to == own)
       visit(*transfer, message, ring.peers[static_cast<size_t>(message.from == own ? message.to : message.from)]);
-  Flight flight([transfer, what, &fabric = *call_.replica.fabric, channel = ring.channel, row = ++*ring.row] {
-    if (!transfer->empty()) transfer->run(fabric, channel, what, row);
-  });
+  Flight flight(
+      [transfer, what, &fabric = *call_.replica.fabric, channel = ring.channel, row = ++*ring.row] {
+        if (!transfer->empty()) transfer->run(fabric, channel, what, row);
+      },
+      own_.first.device());
   if (ring.stream && !(awaited && on_their_way_ == 0)) {
     flight.start(*ring.stream);
     ++on_their_way_;

@@ -47,7 +47,6 @@ class KeyTransfer {
   void compute_step(size_t step, const Compute& compute, bool backward);
   Pair gradients_of(size_t step);
   void make_own();
-  void finish_gradients(size_t step);
   std::optional<Flight> bring(size_t round);
   std::optional<Flight> take_back(size_t step);
   /// One transaction of the messages in which this rank takes part; visit(transfer, message, the other rank). awaited:
@@ -59,8 +58,8 @@ class KeyTransfer {
   KernelCall& call_;
   const batch::KeyExchange& exchange_;
   Pair own_, received_;
-  Pair made_, on_host_;             // gradients of received keys; the same in host memory, where messages are added
-  Pair own_gradients_, sums_, to_;  // of own keys: as they are computed, in host memory, and where they go in the end
+  Pair made_;                // gradients of received keys
+  Pair own_gradients_, to_;  // of own keys: as they are computed and summed up, and where they go in the end
   bool computed_ = false;
   int on_their_way_ = 0;
 };

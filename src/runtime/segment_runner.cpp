@@ -1,22 +1,13 @@
 #include "runtime/segment_runner.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
-
 #include <algorithm>
 
 #include "base/errors.hpp"
 #include "runtime/collectives.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
-namespace {
-
-// Returns when the device has done all that was issued to it.
-void wait_for(const at::Device& device) {
-  if (!device.is_cpu()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-}
-
-}  // namespace
 
 SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state,
                              at::Device device)
@@ -55,6 +46,16 @@ at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   if (!root.defined()) root = empty({own[0], width}, b.type.dtype, device_);
   slot = root.narrow(1, before, own[1]);
   return slot;
+}
+
+void SegmentRunner::record_uses(const MicroBatchState& state) const {
+  if (device_.is_cpu()) return;
+  const MicroBatchFeeds& feeds = state.feeds;
+  for (const at::Tensor* feed :
+       {&feeds.ids, &feeds.positions, &feeds.labels, &feeds.weights, &feeds.keys, &feeds.sources})
+    record_use(*feed);
+  for (const int buffer : {stage_.act_in, stage_.grad_in})
+    if (buffer >= 0) record_use(state.slots[static_cast<size_t>(buffer)]);
 }
 
 at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working,
@@ -123,7 +124,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     }
     kernels_.at(instr.op.get())(call);
     if (!hooks.timed) return;
-    wait_for(device_);
+    wait_for_device(device_);
     hooks.timed(static_cast<int>(i), Seconds{hooks.clock() - started});
   };
   const auto end = [&](size_t i) {

@@ -7,14 +7,17 @@
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/working_parameters.hpp"
 
 namespace switchyard::runtime {
 
 /// The tensors of a micro-batch on a rank, from its forward to its backward segment. Indices: the stage's buffers.
+/// feeds_made: when the device has the feeds, whoever made them.
 struct MicroBatchState {
   MicroBatchFeeds feeds;
+  Mark feeds_made{};
   std::vector<at::Tensor> slots;
   std::map<int, at::Tensor> roots;
 };
@@ -36,6 +39,8 @@ class SegmentRunner {
   /// A piece of the segment (ir::kWhole: all of it); those of a run one after the other.
   void run(const ir::Segment& segment, int piece, MicroBatchState& state, WorkingParameters& working, const RunKey& key,
            const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const;
+  /// The calling thread's stream uses what other streams may have made: feeds, and what came from other stages.
+  void record_uses(const MicroBatchState& state) const;
   /// A tensor for a buffer, e.g. a boundary value that a send fills.
   at::Tensor allocate(int buffer, MicroBatchState& state) const;
 

@@ -13,13 +13,13 @@ class StatisticRanks {
   explicit StatisticRanks(const KernelCall& call);
   /// Whether there are others than this one.
   explicit operator bool() const { return !channel_.ranks.empty(); }
-  /// Sums, or takes the maximum, in place and blocking, with the same bits on all of these ranks; statistics on a
-  /// device are copied through host memory.
+  /// Sums, or takes the maximum, in place and blocking, with the same bits on all of these ranks.
   void sum(const std::string& name, at::Tensor& statistics) const { reduce(name, statistics, false); }
   void maximum(const std::string& name, at::Tensor& statistics) const { reduce(name, statistics, true); }
 
  private:
   void reduce(const std::string& name, at::Tensor& statistics, bool maximum) const;
+  void reduce_on_device(const std::string& name, at::Tensor& statistics, bool maximum, i64 row) const;
 
   const KernelCall& call_;
   comm::Channel channel_;

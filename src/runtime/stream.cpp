@@ -3,21 +3,33 @@
 namespace switchyard::runtime {
 
 void Signals::set(size_t flag) {
+  Mark mark = Mark::here(device_);
   const std::lock_guard lock(mutex_);
+  if (!marks_.empty()) marks_[flag] = std::move(mark);
   set_[flag] = true;
   changed_.notify_all();
 }
 
 void Signals::wait(size_t flag) {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return set_[flag] || error_; });
-  if (error_) throw Cancelled();
+  Mark mark;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return set_[flag] || error_; });
+    if (error_) throw Cancelled();
+    if (!marks_.empty()) mark = marks_[flag];
+  }
+  mark.wait();
 }
 
 void Signals::fail(std::exception_ptr error) {
   const std::lock_guard lock(mutex_);
   if (!error_) error_ = std::move(error);
   changed_.notify_all();
+}
+
+bool Signals::failed() {
+  const std::lock_guard lock(mutex_);
+  return error_ != nullptr;
 }
 
 void Signals::rethrow() {

@@ -1,5 +1,5 @@
 // Streams and signals of one rank: queues of work that run concurrently, and the flags by which they wait for each
-// other. A CPU stream is a thread; work of a device is issued in the same order.
+// other. A stream is a thread, and what that gives to a device is a stream of the device.
 #pragma once
 
 #include <condition_variable>
@@ -10,6 +10,8 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/device_order.hpp"
+
 namespace switchyard::runtime {
 
 /// Thrown in work that waits when another stream of the rank has failed; the rank reports the first error.
@@ -18,18 +20,24 @@ class Cancelled : public std::exception {};
 /// Flags of one step. Thread-safe.
 class Signals {
  public:
-  explicit Signals(size_t count) : set_(count, false) {}
+  explicit Signals(size_t count, at::Device device = at::kCPU)
+      : device_(device), set_(count, false), marks_(device.is_cpu() ? 0 : count) {}
+  /// What the calling thread has given to the device is what the flag stands for.
   void set(size_t flag);
-  /// Blocks until the flag is set; throws Cancelled once fail() has been called.
+  /// Blocks until the flag is set, and what the calling thread gives to the device next comes after what the flag stands
+  /// for; throws Cancelled once fail() has been called.
   void wait(size_t flag);
   void fail(std::exception_ptr error);
+  bool failed();
   /// Rethrows the first error, if any.
   void rethrow();
 
  private:
   std::mutex mutex_;
   std::condition_variable changed_;
+  at::Device device_;
   std::vector<bool> set_;
+  std::vector<Mark> marks_;  // of flags that are set, where there is a device
   std::exception_ptr error_;
 };
 

@@ -3,6 +3,7 @@
 #include <limits>
 
 #include "base/errors.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/flat_memory.hpp"
 #include "runtime/tensors.hpp"
 
@@ -116,6 +117,14 @@ bool WorkingParameters::has_gradient(PhaseKey phase, int param) const {
   const std::lock_guard lock(mutex_);
   const auto unit = held_.find(use_of(phase, param, true));
   return unit != held_.end() && unit->second.contains(param);
+}
+
+void WorkingParameters::record_use(const UnitUse& use) const {
+  if (device_.is_cpu()) return;
+  const std::lock_guard lock(mutex_);
+  const auto unit = held_.find(use);
+  if (unit == held_.end()) return;
+  for (const auto& [param, tensor] : unit->second) runtime::record_use(tensor);
 }
 
 void WorkingParameters::drop(const UnitUse& use) {

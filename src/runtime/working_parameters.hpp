@@ -53,6 +53,8 @@ class WorkingParameters {
   at::Tensor run_gradient(const RunKey& run, int param);
   bool has_gradient(PhaseKey phase, int param) const;
 
+  /// The calling thread's stream uses what this has.
+  void record_use(const compiler::UnitUse& use) const;
   void drop(const compiler::UnitUse& use);
   /// What runs had of their own is overwritten with NaN when it is dropped, so that who still reads it is found.
   void poison_what_is_dropped() { poison_ = true; }

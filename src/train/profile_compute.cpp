@@ -1,6 +1,7 @@
 #include "train/profile_compute.hpp"
 
 #include <ATen/ops/rand.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -221,7 +222,8 @@ class Movers {
       at::Tensor a = made(), b = made(), c = made(), none;
       const at::Tensor grad = made();
       add("adamw", elements, 8, [=]() mutable { kernels::adamw(a, b, c, none, grad, {}, 1); });
-      add("sum_of_squares", elements, 1, [=] { kernels::sum_of_squares(grad); });
+      at::Tensor total = at::zeros({1}, at::TensorOptions().dtype(at::kDouble).device(device));
+      add("sum_of_squares", elements, 1, [=]() mutable { kernels::add_sum_of_squares(total, grad); });
       add("zero", elements, 1, [=] { a.zero_(); });
       add("copy", elements, 2, [=] { a.copy_(grad); });
       add("add", elements, 3, [=] { a.add_(grad); });

@@ -13,6 +13,7 @@
 #include "comm/measure.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/tensors.hpp"
+#include "runtime/transfer.hpp"
 #include "train/channels.hpp"
 
 namespace switchyard::train {

@@ -64,6 +64,12 @@ TEST(Optimizer, MixedTypesTakeThePathByOperatorsAndAgree) {
   expect_same_bits(compute_copy, p2.to(at::kBFloat16), "compute copy");
 }
 
+double sum_of_squares(const at::Tensor& x) {
+  auto total = filled({1}, at::kDouble, 0);
+  add_sum_of_squares(total, x);
+  return total.item<double>();
+}
+
 TEST(Optimizer, SumOfSquaresIsExactToFp64) {
   for (const auto type : kTypes) {
     const auto x = random({kN}, type, 1);

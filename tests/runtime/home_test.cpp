@@ -6,6 +6,12 @@
 namespace switchyard::runtime {
 namespace {
 
+double gradient_squares(const Home& home) {
+  at::Tensor total = zeros({1}, DType::f64, at::kCPU);
+  home.add_gradient_squares(total);
+  return total.item<double>();
+}
+
 using testing::HasSubstr;
 
 at::Tensor expected_box(const ir::Graph& graph, int param, const layout::Box& box) {
@@ -44,7 +50,7 @@ TEST(Home, ReplicasCountEveryGradientOnce) {
         EXPECT_EQ(shard.box, *store.holdings.used(0, shard.param)) << "a whole copy";
         shard.grad.copy_(shard.master);
       }
-    squares += store.home.gradient_squares();
+    squares += gradient_squares(store.home);
   }
   EXPECT_NEAR(squares, expected, 1e-12 * expected);
 }
@@ -69,13 +75,13 @@ TEST(Home, UpdateIsAdamWWithDecayOnMatricesOnlyAndClearsGradients) {
       list.push_back(p.sub(m.div(1 - 0.9).div(v.div(1 - 0.95).sqrt().add(1e-8)).mul(0.01)));
     }
   }
-  EXPECT_NEAR(store.home.gradient_squares(), squares, 1e-10 * squares);
+  EXPECT_NEAR(gradient_squares(store.home), squares, 1e-10 * squares);
   for (int unit = 0; unit < static_cast<int>(expected.size()); ++unit)
     store.home.update(unit, {{0.01, 0.9, 0.95, 1e-8, 0.1, 1}, 0.5});
   for (size_t u = 0; u < expected.size(); ++u)
     for (size_t s = 0; s < expected[u].size(); ++s)
       EXPECT_LT(gap(store.home.units()[u].shards[s].master, expected[u][s]), 1e-12);
-  EXPECT_EQ(store.home.gradient_squares(), 0);
+  EXPECT_EQ(gradient_squares(store.home), 0);
 }
 
 TEST(Home, TheComputeCopyInLowerPrecisionFollowsTheMaster) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "../comm/rank_threads.hpp"
+#include "../standin/test_device.hpp"
 #include "batch/planner.hpp"
 #include "comm/testing_fabric.hpp"
 #include "compiler/bucket_spec.hpp"
@@ -123,6 +124,7 @@ struct TinyOptions {
       wrap{};  // what goes around each rank's fabric
   comm::FabricOptions fabric{};
   std::vector<Labels> labels{};  // of each batch; empty: all count
+  at::Device device = standin::test_device();
 };
 
 /// How many labels of a batch count.
@@ -157,14 +159,16 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
         options.silent ? comm::FaultyFabric::Fault::silence : comm::FaultyFabric::Fault::fail);
   }
   TinyRun run;
+  const at::Device device = options.device;
   std::vector<std::unique_ptr<Store>> stores(static_cast<size_t>(ranks));
   run.ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
     auto& store = stores[static_cast<size_t>(fabric.rank())];
-    store = std::make_unique<Store>(plans, fabric.rank(), at::kCPU);
+    store = std::make_unique<Store>(plans, fabric.rank(), device);
     store->home.initialize(tiny_values(plans.graph()));
-    store->working.poison_what_is_dropped();
+    if (device.is_cpu()) store->working.poison_what_is_dropped();
     if (options.poison && fabric.rank() == 0) store->home.units()[0].master.select(0, 0).fill_(*options.poison);
     ExecutorOptions settings;
+    settings.device = device;
     settings.beside = options.beside;
     Executor executor(plans, *store, fabric, settings);
     for (size_t s = 0; s < batches.size(); ++s) {
@@ -192,7 +196,7 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
   };
   each_shard([](const HomeShard& shard, at::Tensor whole) { whole.copy_(shard.master); });
   each_shard([&](const HomeShard& shard, const at::Tensor& whole) {
-    run.copies_agree &= whole.equal(shard.master.to(at::kDouble));
+    run.copies_agree &= whole.equal(shard.master.to(at::kCPU, at::kDouble));
   });
   return run;
 }

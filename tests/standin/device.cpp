@@ -305,15 +305,27 @@ class Call {
     if (!result.defined() || !result.is_cpu()) return;
     for (const auto& [cpu, t] : stands_) {
       if (!result.is_same(cpu)) continue;
-      if (cpu.sizes() != t.sizes()) throw std::logic_error("stand-in device: " + op_.schema().name() + " resizes");
+      if (cpu.sizes() != t.sizes()) take_over(t, result);
       value = t;
       return;
     }
     if (aliases) throw std::logic_error("stand-in device: " + op_.schema().name() + " returns a view");
+    value = copied(result);
+  }
+
+  at::Tensor copied(const at::Tensor& result) {
     const at::Tensor copy = made(result.sizes(), result.strides(), result.options());
     on_cpu(copy).copy_(result);
     made_.push_back(region_of(copy));
-    value = copy;
+    return copy;
+  }
+
+  // An empty output that the kernel has given another size.
+  void take_over(const at::Tensor& t, const at::Tensor& result) {
+    if (t.numel() > 0) throw std::logic_error("stand-in device: " + op_.schema().name() + " resizes");
+    const at::Tensor copy = copied(result);
+    t.unsafeGetTensorImpl()->set_storage_keep_dtype(copy.storage());
+    t.unsafeGetTensorImpl()->set_sizes_and_strides(copy.sizes(), copy.strides());
   }
 
   const c10::OperatorHandle& op_;

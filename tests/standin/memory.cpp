@@ -63,6 +63,7 @@ void Memory::release(void* address) {
   Block block = std::move(found->second);
   live_.erase(found);
   live_bytes_ -= static_cast<std::int64_t>(block.bytes);
+  std::memset(base_ + block.offset, 0xff, block.bytes);  // NaN for who reads it all the same
   ordering_.free(block.stream, {block.users.begin(), block.users.end()},
                  {.begins = {block.offset}, .bytes = block.bytes});
   if (block.users.empty()) return free_[{block.stream, block.bytes}].push_back(block.offset);

@@ -9,7 +9,7 @@
 namespace switchyard::standin {
 namespace {
 
-constexpr std::size_t kGranule = 2;  // bytes: the smallest elements that streams share
+constexpr std::size_t kGranule = 4;  // bytes that are read or written together
 
 void merge(Clock& to, const Clock& from) {
   to.resize(std::max(to.size(), from.size()));
@@ -91,17 +91,23 @@ void Ordering::work(int stream, const std::string& name, const std::vector<Regio
   const auto id = static_cast<std::uint32_t>(works_.size());
   works_.push_back({stream, ++own[static_cast<std::size_t>(stream)], interned(name)});
   std::unordered_map<std::uint32_t, std::uint32_t> sets;  // with this work in place of those that it follows
+  const auto with_this = [&](std::uint32_t before) {
+    std::uint32_t& set = sets[before];
+    if (set != 0) return set;
+    std::vector<std::uint32_t> now{id};
+    for (const std::uint32_t read : read_sets_[before])
+      if (!known(stream, works_[read])) now.push_back(read);
+    set = static_cast<std::uint32_t>(read_sets_.size());
+    read_sets_.push_back(std::move(now));
+    return sets[set] = set;  // for bytes that the work reads twice
+  };
+  std::uint32_t before = 0, now = with_this(0);  // of the last cell: neighbours are mostly alike
   each_cell(reads, [&](Cell& cell) {
-    std::uint32_t& set = sets[cell.reads];
-    if (set == 0) {
-      std::vector<std::uint32_t> now{id};
-      for (const std::uint32_t read : read_sets_[cell.reads])
-        if (!known(stream, works_[read])) now.push_back(read);
-      set = static_cast<std::uint32_t>(read_sets_.size());
-      read_sets_.push_back(std::move(now));
-      sets[set] = set;  // bytes that the work reads twice
+    if (cell.reads != before) {
+      before = cell.reads;
+      now = with_this(before);
     }
-    cell.reads = set;
+    cell.reads = now;
   });
   each_cell(writes, [&](Cell& cell) { cell = {.write = id, .reads = 0}; });
 }
@@ -110,7 +116,9 @@ void Ordering::free(int stream, const std::vector<int>& users, const Region& mem
   const std::lock_guard lock(mutex_);
   const auto look = [&](std::uint32_t id, const char* what) {
     const Work& work = works_[id];
-    if (id == 0 || !fault_.empty() || known(stream, work) || std::ranges::find(users, work.stream) != users.end()) return;
+    if (id == 0 || !fault_.empty() || known(stream, work) ||
+        std::ranges::any_of(users, [&](int user) { return known(user, work); }))
+      return;
     fault_ = "stand-in device: memory of stream " + std::to_string(stream) + " is freed, which " + *work.name +
              " on stream " + std::to_string(work.stream) + " may still " + what;
   };

@@ -33,8 +33,8 @@ class Ordering {
   int new_stream();
   /// The stream's next work. std::logic_error, with both, if it may run beside earlier work that it must follow.
   void work(int stream, const std::string& name, const std::vector<Region>& reads, const std::vector<Region>& writes);
-  /// Memory that a stream may use again at once is freed. If other streams than `users` may still use it, the next work
-  /// of any stream, or take_fault, tells.
+  /// Memory is freed that a stream may use again once it follows what `users` have been given. If it is still used
+  /// beside that, the next work of any stream, or take_fault, tells.
   void free(int stream, const std::vector<int>& users, const Region& memory);
   /// What free found since the last call; empty: nothing.
   std::string take_fault();

@@ -1,6 +1,7 @@
 #include "compiler/wire.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/tensors.hpp"
+#include "runtime/transfer.hpp"
 
 namespace switchyard::runtime {
 

@@ -1,0 +1,39 @@
+// Order of work on a device: streams of threads, marks between them, waits of the host. On CPUs, where a call returns
+// when its work is done, all of this is nothing.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+
+#include <memory>
+
+namespace switchyard::runtime {
+
+/// What a stream of a device had been given when the mark was made.
+class Mark {
+ public:
+  /// Of nothing, and of a CPU: it is reached.
+  Mark() = default;
+  /// Of the calling thread's stream.
+  static Mark here(const at::Device& device);
+  /// What the calling thread gives to the device from now on starts after it. Returns at once.
+  void wait() const;
+  /// Whether the device has reached it.
+  bool reached() const { return !event_ || event_->query(); }
+
+ private:
+  std::shared_ptr<const c10::Event> event_;
+};
+
+/// From now on the calling thread gives its work on the device to a stream of its own.
+void use_own_stream(const at::Device& device);
+/// The calling thread's stream uses the tensor's memory: the allocator gives that to nobody else before the stream has
+/// done what it has when the memory is freed. For tensors that another stream's thread made, unless that stream waits
+/// for this one before it is freed.
+void record_use(const at::Tensor& tensor);
+/// The host waits until the calling thread's stream has done all that it was given.
+void wait_for_stream(const at::Device& device);
+/// The host waits for all streams of the device.
+void wait_for_device(const at::Device& device);
+
+}  // namespace switchyard::runtime
