@@ -1,5 +1,7 @@
 #include "kernels/matmul_rate.hpp"
 
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 
@@ -8,10 +10,11 @@
 namespace switchyard::kernels {
 
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration, SecondsClock clock) {
-  constexpr int64_t kSize = 1024;
+  // One thread is as fast with small products; several, and other devices, need large ones to be fully used.
+  const int64_t size = device.is_cpu() && at::get_num_threads() == 1 ? 512 : 1024;
   const MemoryScope outside(nullptr);
-  const at::Tensor a = at::ones({kSize, kSize}, at::TensorOptions().dtype(type).device(device));
-  at::Tensor product = at::mm(a, a);
+  const at::Tensor a = at::ones({size, size}, at::TensorOptions().dtype(type).device(device));
+  at::Tensor product = at::empty_like(a);
   const auto multiply = [&] {
     at::mm_out(product, a, a);
     if (!device.is_cpu()) product.select(0, 0).select(0, 0).item();  // waits for the device
@@ -24,7 +27,7 @@ FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Second
     multiply();
     seconds = clock() - start;
   }
-  return FlopsPerSecond{2.0 * kSize * kSize * kSize * static_cast<double>(products) / seconds};
+  return FlopsPerSecond{2.0 * static_cast<double>(size * size * size * products) / seconds};
 }
 
 }  // namespace switchyard::kernels

@@ -8,8 +8,8 @@
 
 namespace switchyard::kernels {
 
-/// Rate of square products (1024) of `type` on `device`, repeated for about `duration` by `clock` after a warm-up. The
-/// operands are not in the thread's RankMemory.
+/// Rate of square products of `type` on `device`, as large as its full rate needs, repeated for about `duration` by
+/// `clock` after a warm-up. The operands are not in the thread's RankMemory.
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration,
                            SecondsClock clock = wall_seconds);
 

@@ -32,7 +32,7 @@ void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const
                         i64 first_step) {
   kernels::use_threads(settings.threads);
   const double mine =
-      kernels::matmul_rate(type, settings.device, Seconds{0.05}, emulation_ ? thread_seconds : wall_seconds).count;
+      kernels::matmul_rate(type, settings.device, Seconds{0.02}, emulation_ ? thread_seconds : wall_seconds).count;
   const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate",
                                            kBeforeTheFirstStep, mine);
   matmul_rate_ = std::accumulate(all.begin(), all.end(), 0.0);
