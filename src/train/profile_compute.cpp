@@ -29,7 +29,6 @@ constexpr int kRounds =
     5;  // over all models, one step of each shape per round: shared machines are slow for seconds at a time
 constexpr int kFewestRounds = 1;
 constexpr int kQuickRounds = 2;
-constexpr size_t kQuickSubjects = 3;
 constexpr double kEnough = 75;  // seconds; no further round begins later
 constexpr i64 kDocument = 256;  // tokens
 constexpr i64 kFewRows = 1024;
@@ -38,6 +37,7 @@ constexpr i64 kHeadDim = 64, kNarrowHead = 16;
 // A step with micro-batches of `documents` documents of `length` tokens, on each rank.
 struct Shape {
   i64 documents = 1, length = 0;
+  bool operator==(const Shape&) const = default;
 };
 struct Subject {
   config::ModelConfig model;
@@ -99,6 +99,21 @@ std::vector<Subject> subjects(i64 head_dim) {
           {llama(512, 704, 2048, 2), rows({256, 1024})},
           {gpt2(256, 1024, config::AttentionKind::fused), rows({256, 2048}, 2048)},
           {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
+}
+
+// The smallest models, with steps of up to kFewRows tokens.
+std::vector<Subject> quick_subjects(i64 head_dim) {
+  std::vector<Subject> smallest = subjects(head_dim);
+  smallest.resize(3);
+  for (Subject& subject : smallest) {
+    std::vector<Shape> shapes;
+    for (const Shape& shape : subject.shapes) {
+      const Shape cut{std::min(shape.documents, kFewRows / kDocument), std::min(shape.length, kFewRows)};
+      if (!std::ranges::count(shapes, cut)) shapes.push_back(cut);
+    }
+    subject.shapes = std::move(shapes);
+  }
+  return smallest;
 }
 
 // A model and its steps. Memory of ranks is kept for the next round.
@@ -262,8 +277,7 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
                                   SecondsClock clock, i64 head_dim, bool quick,
                                   const std::function<void(double share)>& on_progress) {
   OperatorProfile profile;
-  std::vector<Subject> all = subjects(head_dim);
-  if (quick) all.resize(kQuickSubjects);
+  const std::vector<Subject> all = quick ? quick_subjects(head_dim) : subjects(head_dim);
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all)
     models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings));
