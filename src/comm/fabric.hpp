@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -83,7 +84,8 @@ class BlockDevice {
   virtual void wait_for(const Mark& mark) const = 0;
   /// Whether the mark has been reached.
   virtual bool reached(const Mark& mark) const = 0;
-  /// Memory for `bytes` of this device, which the calling thread's stream may use.
+  /// Memory for `bytes` of this device, which the calling thread's stream may use. It may be given back while that
+  /// stream still has work with it: another use of it comes after this work.
   virtual std::shared_ptr<std::byte> allocate(i64 bytes) const = 0;
   /// The calling thread's stream as the device's libraries take it (a cudaStream_t).
   virtual void* native_stream() const = 0;
@@ -101,11 +103,14 @@ class Fabric {
   virtual int size() const = 0;
   /// Blocks until all operations are done and the blocks may be reused; where they lie on a device, until the calling
   /// thread's stream is ordered so: what it is given next comes after the operations, and what it was given before came
-  /// first. Throws ClusterError naming rank, transaction
-  /// and peer when a peer is silent for longer than the timeout, failed, or disagrees in row, size or dtype.
+  /// first. Throws ClusterError naming rank, transaction and peer when a peer is silent for longer than the timeout,
+  /// failed, or disagrees in row, size or dtype. What goes wrong on a device after run() has returned is thrown by later
+  /// calls.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`.
   virtual void abort(const std::string& reason) = 0;
+  /// The first reason why calls throw from now on, this rank's or another's; empty: they don't, as far as is known here.
+  virtual std::optional<std::string> failure() const { return std::nullopt; }
   virtual Traffic traffic() const = 0;
   /// Whether blocks may lie on a device. All blocks of a message lie on devices, or all on hosts.
   virtual bool moves_device_memory() const { return false; }

@@ -93,6 +93,7 @@ class MessageFabric final : public Fabric {
   const cluster::Cluster& cluster() const override { return transport_->cluster(); }
   void run(const Channel& channel, const Transaction& transaction) override;
   void abort(const std::string& reason) override;
+  std::optional<std::string> failure() const override { return arrivals_->failure(); }
   Traffic traffic() const override;
 
  private:

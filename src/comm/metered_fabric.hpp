@@ -14,6 +14,7 @@ class MeteredFabric final : public Fabric {
   int size() const override { return inner_.size(); }
   void run(const Channel& channel, const Transaction& transaction) override;
   void abort(const std::string& reason) override { inner_.abort(reason); }
+  std::optional<std::string> failure() const override { return inner_.failure(); }
   Traffic traffic() const override { return inner_.traffic(); }
   bool moves_device_memory() const override { return inner_.moves_device_memory(); }
   const cluster::Cluster& cluster() const override { return inner_.cluster(); }

@@ -203,6 +203,9 @@ class ThreadFabric final : public Fabric {
   int size() const override { return hub_->cluster().ranks(); }
   const cluster::Cluster& cluster() const override { return hub_->cluster(); }
   void abort(const std::string& reason) override { hub_->fail(reason); }
+  std::optional<std::string> failure() const override {
+    return hub_->failed() ? std::optional(hub_->reason()) : std::nullopt;
+  }
   bool moves_device_memory() const override { return true; }
 
   Traffic traffic() const override {

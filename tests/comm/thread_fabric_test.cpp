@@ -171,6 +171,7 @@ TEST(ThreadFabric, AbortWakesSendersAndReceiversAndLaterCallsThrowTheFirstReason
     if (fabric.rank() == 1) fabric.run(channel, {"recv", 1, {recv(2, block_of(*x))}});
     if (fabric.rank() == 2) {
       std::this_thread::sleep_for(100ms);
+      EXPECT_EQ(fabric.failure(), std::nullopt);
       fabric.abort("disk full");
       fabric.abort("later");
       fabric.run(channel, {"late", 1, {}});
@@ -179,6 +180,7 @@ TEST(ThreadFabric, AbortWakesSendersAndReceiversAndLaterCallsThrowTheFirstReason
   EXPECT_EQ(ends[0], "rank 0 (host a): \"send\" stopped: disk full");
   EXPECT_EQ(ends[1], "rank 1 (host a): \"recv\" stopped: disk full");
   EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: disk full");
+  for (const auto& fabric : fabrics) EXPECT_EQ(fabric->failure(), "disk full");
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
 }
 
