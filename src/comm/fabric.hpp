@@ -1,6 +1,7 @@
 // Fabric: how ranks talk. One primitive - a transaction of block messages on a channel - carries every pattern:
 // point to point, switches, reductions, and (comm/collectives.hpp) all-gather, reduce-scatter, all-reduce, all-to-all.
-// Implementations: ranks as threads of one process (ThreadFabric), MPI processes (MpiFabric).
+// Implementations: ranks as threads of one process (thread_fabric), processes under MPI or over TCP (mpi_fabric,
+// tcp_fabric), and ranks with a device each on top of one of these (nccl_fabric).
 // Reductions add in the order in which the transaction lists them, so that all fabrics give equal bits.
 #pragma once
 
@@ -73,8 +74,8 @@ class BlockDevice {
 
   virtual ~BlockDevice() = default;
   /// to := from, to += from (elements of `dtype`; bf16 adds in fp32 and rounds to nearest even), every byte of to :=
-  /// byte. Geometries may differ, total bytes agree. `from` may lie on another device of this kind. The work is given to
-  /// the calling thread's stream, and uses the blocks until that has done it.
+  /// byte. Geometries may differ, total bytes agree. `from` may lie on another device of this kind. The work is given
+  /// to the calling thread's stream, and uses the blocks until that has done it.
   virtual void copy(const Block& to, const Block& from) const = 0;
   virtual void add(const Block& to, const Block& from, DType dtype) const = 0;
   virtual void fill(const Block& to, unsigned char byte) const = 0;
@@ -104,12 +105,12 @@ class Fabric {
   /// Blocks until all operations are done and the blocks may be reused; where they lie on a device, until the calling
   /// thread's stream is ordered so: what it is given next comes after the operations, and what it was given before came
   /// first. Throws ClusterError naming rank, transaction and peer when a peer is silent for longer than the timeout,
-  /// failed, or disagrees in row, size or dtype. What goes wrong on a device after run() has returned is thrown by later
-  /// calls.
+  /// failed, or disagrees in row, size or dtype. What goes wrong on a device after run() has returned is thrown by
+  /// later calls.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`.
   virtual void abort(const std::string& reason) = 0;
-  /// The first reason why calls throw from now on, this rank's or another's; empty: they don't, as far as is known here.
+  /// The first reason why calls throw from now on, this rank's or another's; empty: none is known here.
   virtual std::optional<std::string> failure() const { return std::nullopt; }
   virtual Traffic traffic() const = 0;
   /// Whether blocks may lie on a device. All blocks of a message lie on devices, or all on hosts.

@@ -18,6 +18,10 @@ std::string seconds(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000.0);
 }
 
+std::string ranks(const std::vector<int>& ranks) {
+  return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
+}
+
 std::string describe(const Envelope& e) {
   return fmt::format("row {}, {} bytes, {}", e.row, e.bytes, name_of(e.dtype));
 }
@@ -109,6 +113,18 @@ std::string not_taken(const std::string& who, const Transaction& transaction, in
   return fmt::format(
       "{}: \"{}\" waits for rank {}, which has not taken its data for {}. See its log, or raise fabric.timeout.", who,
       transaction.name, peer, seconds(timeout));
+}
+
+std::string not_exchanged(const std::string& who, const std::string& name, const std::vector<int>& peers,
+                          std::chrono::milliseconds timeout) {
+  return fmt::format("{}: \"{}\" has exchanged nothing with {} for {}. See {}, or raise fabric.timeout.", who, name,
+                     ranks(peers), seconds(timeout), peers.size() == 1 ? "its log" : "their logs");
+}
+
+std::string device_failed(const std::string& who, const std::string& name, const std::vector<int>& peers,
+                          const std::string& text) {
+  return fmt::format("{}: \"{}\"{} failed on the device: {}. See the logs of all ranks; NCCL_DEBUG=WARN says more.",
+                     who, name, peers.empty() ? "" : " with " + ranks(peers), text);
 }
 
 std::string not_ended(const std::string& who, const std::string& peer, std::chrono::milliseconds timeout) {

@@ -52,6 +52,11 @@ std::string heard_nothing(const std::string& who, const Transaction& transaction
                           std::chrono::milliseconds timeout);
 std::string not_taken(const std::string& who, const Transaction& transaction, int peer,
                       std::chrono::milliseconds timeout);
+/// Of messages that a device moves, to or from any of `peers`.
+std::string not_exchanged(const std::string& who, const std::string& name, const std::vector<int>& peers,
+                          std::chrono::milliseconds timeout);
+std::string device_failed(const std::string& who, const std::string& name, const std::vector<int>& peers,
+                          const std::string& text);
 std::string not_ended(const std::string& who, const std::string& peer, std::chrono::milliseconds timeout);
 std::string disagreement(const std::string& who, const Transaction& transaction, int peer, const Envelope& mine,
                          const Envelope& theirs);

@@ -1,10 +1,12 @@
-// A device for tests of fabrics: its memory is the host's, its streams are the threads that use it, and it knows what is
-// ordered. Work that could run beside other work on the same block throws.
+// A device for tests of fabrics: its memory is the host's, its streams are the threads that use it, and it knows what
+// is ordered. Work that could run beside other work on the same block throws.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <thread>
 
@@ -47,14 +49,32 @@ class FakeDevice final : public BlockDevice {
       known = std::max(known, count);
     }
   }
-  bool reached(const Mark&) const override { return reached_; }
+  bool reached(const Mark& mark) const override {
+    const std::lock_guard lock(mutex_);
+    return reached_ || reached_marks_.contains(mark);
+  }
   std::shared_ptr<std::byte> allocate(i64 bytes) const override {
-    return {new std::byte[static_cast<size_t>(bytes)], std::default_delete<std::byte[]>()};
+    return {new std::byte[static_cast<size_t>(bytes)], [this, bytes](std::byte* memory) { free(memory, bytes); }};
   }
   void* native_stream() const override { return nullptr; }
 
   /// What `reached` says of all marks: false stands for a device that hangs.
   void set_reached(bool reached) { reached_ = reached; }
+  /// This mark is reached in any case.
+  void reach(const Mark& mark) const {
+    const std::lock_guard lock(mutex_);
+    reached_marks_.insert(mark);
+  }
+
+  /// Nothing uses this memory any more: other blocks may lie there.
+  void forget(const std::byte* memory, i64 bytes) const {
+    const std::lock_guard lock(mutex_);
+    uses_.erase(uses_.lower_bound(memory), uses_.lower_bound(memory + std::max<i64>(1, bytes)));
+  }
+  void free(std::byte* memory, i64 bytes) const {
+    forget(memory, bytes);
+    delete[] memory;
+  }
 
   /// The calling thread's stream reads or writes a block whose rows begin at `block.data`.
   void use(const Block& block, bool write) const {
@@ -86,6 +106,7 @@ class FakeDevice final : public BlockDevice {
   mutable std::mutex mutex_;
   mutable std::map<std::thread::id, Clock> clocks_;
   mutable std::map<const void*, Uses> uses_;
+  mutable std::set<Mark> reached_marks_;
   std::atomic<bool> reached_ = true;
 };
 

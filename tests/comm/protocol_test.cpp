@@ -69,6 +69,14 @@ TEST(Protocol, MessagesNameRankHostTransactionAndPeer) {
       "rank 5 (host b): \"layer12.qkv\" heard nothing from rank 6 for 30 s. See its log, or raise fabric.timeout.");
   EXPECT_EQ(not_ended("rank 5 (host b)", "rank 6 (host a)", std::chrono::milliseconds(200)),
             "rank 5 (host b): all work is done, but rank 6 (host a) has not ended for 0.2 s. See its log.");
+  EXPECT_EQ(not_exchanged("rank 5 (host b)", "x", {6}, std::chrono::seconds(30)),
+            "rank 5 (host b): \"x\" has exchanged nothing with rank 6 for 30 s. See its log, or raise fabric.timeout.");
+  EXPECT_EQ(device_failed("rank 5 (host b)", "x", {4, 6}, "invalid usage"),
+            "rank 5 (host b): \"x\" with ranks 4, 6 failed on the device: invalid usage. See the logs of all ranks; "
+            "NCCL_DEBUG=WARN says more.");
+  EXPECT_EQ(device_failed("rank 5 (host b)", "channel 7", {}, "invalid usage"),
+            "rank 5 (host b): \"channel 7\" failed on the device: invalid usage. See the logs of all ranks; "
+            "NCCL_DEBUG=WARN says more.");
 }
 
 TEST(Protocol, TrafficCountsSendsByLinkClass) {

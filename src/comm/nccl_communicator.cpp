@@ -1,0 +1,89 @@
+#include "comm/nccl_communicator.hpp"
+
+#include <fmt/core.h>
+
+#include <chrono>
+
+namespace switchyard::comm {
+namespace {
+
+constexpr std::chrono::seconds kPatience{2};  // with a call that an abort waits for
+
+}  // namespace
+
+NcclCommunicator::NcclCommunicator(const NcclLibrary& library, int ranks, const nccl::UniqueId& id, int rank,
+                                   int blocks)
+    : library_(library) {
+  nccl::Config config{.blocking = 0, .max_ctas = blocks};
+  Handle made = nullptr;
+  const nccl::Result result = library_.CommInitRankConfig(&made, ranks, id, rank, &config);
+  handle_ = made;
+  expect(result, "ncclCommInitRankConfig");
+}
+
+NcclCommunicator::~NcclCommunicator() { abort(); }
+
+NcclCommunicator::Handle NcclCommunicator::handle() const {
+  const Handle handle = handle_;
+  if (!handle) throw NcclError("the communicator was aborted");
+  return handle;
+}
+
+void NcclCommunicator::expect(nccl::Result result, const char* function) const {
+  if (result != nccl::Result::success && result != nccl::Result::in_progress)
+    throw NcclError(fmt::format("{}: {}", function, library_.explain(result)));
+}
+
+bool NcclCommunicator::state() const {
+  nccl::Result result = nccl::Result::success;
+  expect(library_.CommGetAsyncError(handle(), &result), "ncclCommGetAsyncError");
+  expect(result, "asynchronous error");
+  return result == nccl::Result::success;
+}
+
+bool NcclCommunicator::ready() {
+  const std::lock_guard lock(mutex_);
+  return state();
+}
+
+std::optional<bool> NcclCommunicator::ready_if_free() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !handle_) return std::nullopt;
+  return state();
+}
+
+void NcclCommunicator::issue(std::span<const NcclMessage> messages, void* stream) {
+  const std::lock_guard lock(mutex_);
+  const Handle to = handle();
+  expect(library_.GroupStart(), "ncclGroupStart");
+  nccl::Result failed = nccl::Result::success;
+  const char* function = nullptr;
+  for (const NcclMessage& m : messages) {
+    const auto bytes = static_cast<std::size_t>(m.bytes);
+    const nccl::Result result = m.send ? library_.Send(m.data, bytes, nccl::DataType::int8, m.peer, to, stream)
+                                       : library_.Recv(m.data, bytes, nccl::DataType::int8, m.peer, to, stream);
+    if (result == nccl::Result::success || result == nccl::Result::in_progress) continue;
+    failed = result, function = m.send ? "ncclSend" : "ncclRecv";
+    break;
+  }
+  const nccl::Result ended = library_.GroupEnd();  // also after an error: groups are the thread's
+  if (function) expect(failed, function);
+  expect(ended, "ncclGroupEnd");
+}
+
+void NcclCommunicator::finalize() {
+  const std::lock_guard lock(mutex_);
+  expect(library_.CommFinalize(handle()), "ncclCommFinalize");
+}
+
+void NcclCommunicator::close() {
+  const std::lock_guard lock(mutex_);
+  if (const Handle closed = handle_.exchange(nullptr)) expect(library_.CommDestroy(closed), "ncclCommDestroy");
+}
+
+void NcclCommunicator::abort() {
+  const std::unique_lock lock(mutex_, kPatience);
+  if (const Handle aborted = handle_.exchange(nullptr)) library_.CommAbort(aborted);
+}
+
+}  // namespace switchyard::comm

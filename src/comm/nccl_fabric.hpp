@@ -1,0 +1,39 @@
+// The fabric of ranks that have a device each: messages between devices go by NCCL, in the order of streams, and all
+// others by another fabric.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/fabric.hpp"
+
+namespace switchyard::comm {
+
+struct NcclOptions {
+  std::string library{};  // name or path; empty: what SWITCHYARD_NCCL names, else libnccl.so.2
+  // Whose transactions may have blocks on devices, alike on all ranks: each has a communicator of all ranks.
+  std::vector<int> channels{};
+  std::chrono::milliseconds timeout{30000};
+  bool strict = false;  // as FabricOptions; ranks then compare row, size and type over the host's fabric
+  // Thread blocks that all communicators may have on a device together. They all fit one, so that no message waits for
+  // another one that waits for a peer: an A100 has 108 multiprocessors.
+  int blocks = 96;
+};
+
+/// The first channel is the fabric's own: ranks exchange on it what they need to connect.
+inline constexpr int kFabricChannel = 0;
+
+/// All ranks of `host` call it, each on a thread that uses its device. Of a transaction, messages and local operations
+/// of blocks on devices are given to the calling thread's stream of `device`, which outlives the fabric; run() doesn't
+/// wait for them. They take turns with the others in the order of the list. Staging of strided blocks and of additions
+/// is the device's memory.
+///
+/// A thread watches: a transaction that the device has begun, but not ended within the timeout, an error that NCCL
+/// reports, and abort() of any rank end what is under way on this rank, and the host's fabric tells the others. The
+/// destructor waits for what is under way. Ranks that disagree in sizes without `strict` end by the timeout.
+/// UserError if the library can't be loaded; ClusterError if ranks can't be connected within the timeout.
+std::unique_ptr<Fabric> nccl_fabric(std::unique_ptr<Fabric> host, const BlockDevice& device, NcclOptions options);
+
+}  // namespace switchyard::comm

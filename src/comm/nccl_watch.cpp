@@ -1,0 +1,130 @@
+#include "comm/nccl_watch.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/errors.hpp"
+#include "comm/protocol.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+constexpr std::chrono::milliseconds kInterval{20};
+constexpr std::chrono::seconds kPatience{5};  // with communicators that end after all is done
+
+}  // namespace
+
+NcclWatch::NcclWatch(Fabric& host, const BlockDevice& device, std::chrono::milliseconds timeout)
+    : host_(host), device_(device), timeout_(timeout), label_(rank_label(host.rank(), host.cluster())) {
+  thread_ = std::thread([this] { watch(); });
+}
+
+NcclWatch::~NcclWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+    for (auto& [channel, queue] : queues_) queue.under_way.clear();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void NcclWatch::add(int channel, std::shared_ptr<NcclCommunicator> communicator) {
+  const std::lock_guard lock(mutex_);
+  queues_[channel].communicator = std::move(communicator);
+}
+
+std::shared_ptr<NcclCommunicator> NcclWatch::of(int channel) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = queues_.find(channel);
+  return found == queues_.end() ? nullptr : found->second.communicator;
+}
+
+void NcclWatch::add(int channel, Exchange exchange) {
+  const std::lock_guard lock(mutex_);
+  queues_.at(channel).under_way.push_back({std::move(exchange), {}});
+}
+
+void NcclWatch::stop_if_failed(const std::string& name) const {
+  if (const auto reason = host_.failure()) throw ClusterError(stopped(label_, name, *reason));
+}
+
+void NcclWatch::look() { changed_.notify_all(); }
+
+void NcclWatch::close() {
+  {
+    const std::lock_guard lock(mutex_);
+    closing_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+  if (!host_.failure()) finish();
+  abort_all();
+}
+
+// Ends when the job has failed, or when all is done and nothing more comes.
+void NcclWatch::watch() {
+  for (;;) {
+    if (const auto found = fault()) host_.abort(*found);
+    if (host_.failure()) return abort_all();
+    std::unique_lock lock(mutex_);
+    if (closing_ && idle()) return;
+    changed_.wait_for(lock, kInterval);
+  }
+}
+
+std::optional<std::string> NcclWatch::fault() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [channel, queue] : queues_)
+    if (auto found = fault_of(channel, queue)) return found;
+  return std::nullopt;
+}
+
+std::optional<std::string> NcclWatch::fault_of(int channel, Queue& queue) {
+  std::deque<UnderWay>& under_way = queue.under_way;
+  try {
+    while (!under_way.empty() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
+    queue.communicator->ready_if_free();
+    if (under_way.empty()) return std::nullopt;
+    UnderWay& first = under_way.front();
+    // A stream may have much to do before: silence counts from when the messages begin.
+    if (!first.late && device_.reached(first.exchange.begun)) first.late = Clock::now() + timeout_;
+    if (!first.late || Clock::now() < *first.late) return std::nullopt;
+    return not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_);
+  } catch (const std::exception& error) {  // of NCCL, or of the device
+    if (under_way.empty()) return device_failed(label_, fmt::format("channel {}", channel), {}, error.what());
+    const Exchange& first = under_way.front().exchange;
+    return device_failed(label_, first.name, first.peers, error.what());
+  }
+}
+
+bool NcclWatch::idle() const {
+  return std::all_of(queues_.begin(), queues_.end(), [](const auto& entry) { return entry.second.under_way.empty(); });
+}
+
+// Errors at the end change no result: what fails here is aborted.
+void NcclWatch::finish() {
+  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, kPatience);
+  try {
+    for (auto& [channel, queue] : queues_) queue.communicator->finalize();
+    for (auto& [channel, queue] : queues_) {
+      while (!queue.communicator->ready()) {
+        if (Clock::now() > deadline) return;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      queue.communicator->close();
+    }
+  } catch (const NcclError&) {
+  }
+}
+
+void NcclWatch::abort_all() {
+  std::vector<std::shared_ptr<NcclCommunicator>> communicators;
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto& [channel, queue] : queues_) communicators.push_back(queue.communicator);
+  }
+  for (const auto& communicator : communicators) communicator->abort();
+}
+
+}  // namespace switchyard::comm

@@ -1,0 +1,76 @@
+// Watches what devices have under way: a thread that ends the job when something fails or hangs.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "comm/fabric.hpp"
+#include "comm/nccl_communicator.hpp"
+
+namespace switchyard::comm {
+
+/// A rank's communicators, one for each channel, and what they have under way. Thread-safe.
+class NcclWatch {
+ public:
+  /// Messages that a stream has got: between the marks.
+  struct Exchange {
+    std::string name;
+    std::vector<int> peers;
+    BlockDevice::Mark begun, done;
+  };
+
+  /// `host` tells of failures, its own ranks' and others', and is told. It and `device` outlive the watch.
+  NcclWatch(Fabric& host, const BlockDevice& device, std::chrono::milliseconds timeout);
+  /// Aborts what was not closed.
+  ~NcclWatch();
+  NcclWatch(const NcclWatch&) = delete;
+  NcclWatch& operator=(const NcclWatch&) = delete;
+
+  void add(int channel, std::shared_ptr<NcclCommunicator> communicator);
+  /// Null: the channel has none.
+  std::shared_ptr<NcclCommunicator> of(int channel) const;
+  /// Messages of a channel that has a communicator.
+  void add(int channel, Exchange exchange);
+  /// ClusterError if the job has failed.
+  void stop_if_failed(const std::string& name) const;
+  /// Looks at once: the host's fabric has failed.
+  void look();
+  /// Waits for all that is under way, and ends the communicators: in order if all has gone well, by aborting them if
+  /// not.
+  void close();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct UnderWay {
+    Exchange exchange;
+    std::optional<Clock::time_point> late;  // when it is, once it has begun
+  };
+  struct Queue {
+    std::shared_ptr<NcclCommunicator> communicator;
+    std::deque<UnderWay> under_way;
+  };
+
+  void watch();
+  std::optional<std::string> fault();
+  std::optional<std::string> fault_of(int channel, Queue& queue);
+  bool idle() const;
+  void finish();
+  void abort_all();
+
+  Fabric& host_;
+  const BlockDevice& device_;
+  const std::chrono::milliseconds timeout_;
+  const std::string label_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<int, Queue> queues_;
+  bool closing_ = false;
+  std::thread thread_;
+};
+
+}  // namespace switchyard::comm

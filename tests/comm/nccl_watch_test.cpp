@@ -1,0 +1,70 @@
+#include "comm/nccl_watch.hpp"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/errors.hpp"
+#include "fake_device.hpp"
+#include "rank_threads.hpp"
+
+namespace switchyard::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+struct OneRank {
+  explicit OneRank(std::chrono::milliseconds timeout) : watch(*fabrics[0], device, timeout) {
+    nccl::UniqueId id{};
+    library.GetUniqueId(&id);
+    const auto communicator = std::make_shared<NcclCommunicator>(library, 1, id, 0, 4);
+    while (!communicator->ready()) std::this_thread::yield();
+    watch.add(7, communicator);
+  }
+  NcclLibrary library{STANDIN_NCCL};
+  FakeDevice device;
+  std::vector<std::unique_ptr<Fabric>> fabrics = thread_fabrics(1, two_hosts(1));
+  NcclWatch watch;
+};
+
+TEST(NcclWatch, WaitsAtTheEndForWhatIsUnderWay) {
+  OneRank rank(60s);
+  rank.device.set_reached(false);
+  rank.watch.add(7, {"slow", {3}, rank.device.mark(), rank.device.mark()});
+  std::thread device([&] {
+    std::this_thread::sleep_for(100ms);
+    rank.device.set_reached(true);
+  });
+  rank.watch.close();
+  EXPECT_TRUE(rank.device.reached({}));
+  device.join();
+  EXPECT_EQ(rank.fabrics[0]->failure(), std::nullopt);
+  EXPECT_EQ(rank.watch.of(8), nullptr);
+}
+
+TEST(NcclWatch, SilenceCountsFromWhenTheDeviceBeginsTheMessages) {
+  OneRank rank(100ms);
+  rank.device.set_reached(false);
+  const BlockDevice::Mark begun = rank.device.mark();
+  rank.watch.add(7, {"layer12.qkv", {1, 3}, begun, rank.device.mark()});
+  std::this_thread::sleep_for(400ms);
+  EXPECT_EQ(rank.fabrics[0]->failure(), std::nullopt) << "the stream has work before them";
+  rank.device.reach(begun);
+  rank.watch.close();
+  EXPECT_EQ(rank.fabrics[0]->failure(),
+            "rank 0 (host a): \"layer12.qkv\" has exchanged nothing with ranks 1, 3 for 0.1 s. See their logs, or "
+            "raise fabric.timeout.");
+}
+
+TEST(NcclWatch, AFailureOfTheHostEndsCommunicators) {
+  OneRank rank(60s);
+  rank.device.set_reached(false);
+  rank.watch.add(7, {"stuck", {3}, rank.device.mark(), rank.device.mark()});
+  rank.fabrics[0]->abort("disk full");
+  rank.watch.look();
+  rank.watch.close();
+  EXPECT_THROW(rank.watch.of(7)->ready(), NcclError);
+  EXPECT_THROW(rank.watch.stop_if_failed("next"), ClusterError);
+}
+
+}  // namespace
+}  // namespace switchyard::comm
