@@ -1,6 +1,7 @@
 #include "train/host_share.hpp"
 
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -15,6 +16,11 @@
 namespace switchyard::train {
 namespace {
 
+int gpus() {
+  if (gpu_type() == at::kCUDA && !at::detail::getCUDAHooks().hasCUDA()) return 0;
+  return c10::impl::VirtualGuardImpl(gpu_type()).deviceCount();
+}
+
 HostView own_view() {
   HostView view;
   cpu_set_t cores;
@@ -26,7 +32,7 @@ HostView own_view() {
     for (size_t core = 0; core < std::min<size_t>(std::thread::hardware_concurrency(), view.cores.size()); ++core)
       view.cores.set(core);
   }
-  view.gpus = at::detail::getCUDAHooks().hasCUDA() ? static_cast<int>(at::detail::getCUDAHooks().deviceCount()) : 0;
+  view.gpus = gpus();
   if (const auto visible = environment("CUDA_VISIBLE_DEVICES"))
     visible->copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
   return view;
@@ -64,8 +70,13 @@ int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& 
   return before;
 }
 
+at::DeviceType& gpu_type() {
+  static at::DeviceType type = at::kCUDA;
+  return type;
+}
+
 void require_device(config::Device device) {
-  if (device == config::Device::cuda && !at::detail::getCUDAHooks().hasCUDA())
+  if (device == config::Device::cuda && gpus() == 0)
     user_error(
         "run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows "
         "none. Use \"cpu\", or build "
@@ -82,7 +93,7 @@ RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config
   if (device == config::Device::cpu) return settings;
   for (int rank = 0; rank < fabric.size(); ++rank) {
     const int gpu = gpu_for(rank, all, host, threads_of_one_process);
-    if (rank == fabric.rank()) settings.device = at::Device(at::kCUDA, static_cast<at::DeviceIndex>(gpu));
+    if (rank == fabric.rank()) settings.device = at::Device(gpu_type(), static_cast<at::DeviceIndex>(gpu));
   }
   return settings;
 }

@@ -14,7 +14,7 @@ namespace switchyard::train {
 /// The host as a rank sees it.
 struct HostView {
   std::bitset<1024> cores;               // on which its process may run
-  int gpus = 0;                          // CUDA devices of its process
+  int gpus = 0;                          // devices of gpu_type() of its process
   std::array<char, 256> visible_gpus{};  // CUDA_VISIBLE_DEVICES: processes with different values have different devices
 };
 
@@ -26,6 +26,9 @@ int threads_for(int rank, const std::vector<HostView>& all, const std::vector<in
 /// threads of one process, they share devices in turn where there are fewer devices than ranks.
 /// errors  UserError with the rank: more processes of its host than devices that they see
 int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host, bool threads_of_one_process);
+
+/// The type of device that run.device = "cuda" asks for. Tests put another one in CUDA's place, before ranks start.
+at::DeviceType& gpu_type();
 
 /// UserError unless this process can compute on such a device. Called before ranks start.
 void require_device(config::Device device);

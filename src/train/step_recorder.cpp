@@ -13,6 +13,7 @@
 #include "comm/collectives.hpp"
 #include "comm/metered_fabric.hpp"
 #include "files/disk.hpp"
+#include "kernels/device_memory.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/threads.hpp"
 #include "simulator/trace.hpp"
@@ -30,6 +31,7 @@ StepRecorder::StepRecorder(const config::Job& job, const std::vector<data::Sourc
 
 void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json,
                         i64 first_step) {
+  device_ = settings.device;
   kernels::use_threads(settings.threads);
   const double mine =
       kernels::matmul_rate(type, settings.device, Seconds{0.02}, emulation_ ? thread_seconds : wall_seconds).count;
@@ -57,6 +59,7 @@ void StepRecorder::aside(const std::function<void()>& work) {
 
 runtime::Probe StepRecorder::planned() {
   memory_.reset_peak();
+  if (!device_.is_cpu()) kernels::reset_device_peak(device_);
   before_ = fabric_.traffic();
   if (emulation_) return {.computed = true, .clock = comm::computing_seconds};
   return {.spans = traced()};
@@ -68,7 +71,7 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
   const auto sent = [&](cluster::Link link) {
     return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)];
   };
-  const Figures mine{.peak = memory_.peak(),
+  const Figures mine{.peak = device_.is_cpu() ? memory_.peak() : kernels::device_peak(device_),
                      .predicted_peak = rank.predicted().total + step.checkpoint_copy,
                      .peak_bound = rank.bound().total + step.checkpoint_copy,
                      .intra = sent(cluster::Link::intra_host),

@@ -89,6 +89,7 @@ class StepRecorder {
   comm::Fabric& fabric_;
   comm::JointWork& files_;
   kernels::RankMemory& memory_;
+  at::Device device_{at::kCPU};
   batch::WorkModel work_;
   std::optional<Emulation> emulation_;
   double matmul_rate_ = 0;     // flops per second, all ranks

@@ -41,9 +41,7 @@ TEST(Activation, SwigluAndItsGradientsFollowTheFormula) {
 }
 
 TEST(Activation, SwigluStaysFiniteFarFromZero) {
-  const auto gate = at::empty({1, 4}, at::TensorOptions().dtype(at::kFloat)), up = filled({1, 4}, at::kFloat, 1);
-  const float far[] = {-1000.0f, -95.0f, 95.0f, 1000.0f};
-  std::copy(far, far + 4, gate.mutable_data_ptr<float>());
+  const auto gate = integers({-1000, -95, 95, 1000}).view({1, 4}).to(at::kFloat), up = filled({1, 4}, at::kFloat, 1);
   auto h = hole({1, 4}, at::kFloat);
   swiglu(h, gate, up);
   expect_close(h, {0, 0, 95, 1000}, 1e-6, "h");

@@ -2,22 +2,25 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+#include <vector>
+
 #include "oracle.hpp"
 
 namespace switchyard::kernels {
 namespace {
 
 at::Tensor numbers(i64 first, i64 count) {
-  const at::Tensor t = at::empty({count}, at::TensorOptions().dtype(at::kLong));
-  for (i64 i = 0; i < count; ++i) t.data_ptr<i64>()[i] = first + i;
-  return t;
+  std::vector<i64> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), first);
+  return oracle::integers(values);
 }
 
 // Keys with random bits, like those of tokens.
 at::Tensor keys(i64 first, i64 count) { return numbers(first, count).mul_(0x61c8864680b583eb); }
 
 at::Tensor chosen(const at::Tensor& keys, const at::Tensor& columns, i64 site, double p) {
-  at::Tensor kept = at::empty({keys.size(0), columns.size(0)}, at::TensorOptions().dtype(at::kByte));
+  at::Tensor kept = at::empty({keys.size(0), columns.size(0)}, oracle::there(at::kByte));
   dropout_choice(kept, keys, columns, site, p);
   return kept;
 }

@@ -1,4 +1,5 @@
-// Shared by the kernel tests: tensors with known values, fp64 copies for references in plain loops, and comparisons.
+// Shared by the kernel tests: tensors with known values on the device of the tests, fp64 copies for references in plain
+// loops, and comparisons.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -13,12 +14,17 @@
 #include <random>
 #include <vector>
 
+#include "../standin/test_device.hpp"
 #include "base/dtype.hpp"
 
 namespace switchyard::kernels::oracle {
 
 using Doubles = std::vector<double>;
 inline const at::ScalarType kTypes[] = {at::kDouble, at::kFloat, at::kBFloat16};
+
+inline at::TensorOptions there(at::ScalarType type) {
+  return at::TensorOptions().dtype(type).device(standin::test_device());
+}
 
 inline at::ScalarType state_of(at::ScalarType compute) { return compute == at::kDouble ? at::kDouble : at::kFloat; }
 
@@ -31,7 +37,7 @@ inline double tolerance_of(at::ScalarType type) {
 inline at::Tensor hole(at::IntArrayRef shape, at::ScalarType type, i64 spare = 0) {
   std::vector<i64> whole = shape.vec();
   if (spare > 0) whole.back() += spare;
-  const at::Tensor all = at::full(whole, type == at::kLong ? -1 : NAN, at::TensorOptions().dtype(type));
+  const at::Tensor all = at::full(whole, type == at::kLong ? -1 : NAN, there(type));
   return spare > 0 ? all.narrow(static_cast<i64>(whole.size()) - 1, spare / 2, shape.back()) : all;
 }
 
@@ -47,18 +53,18 @@ inline at::Tensor random(at::IntArrayRef shape, at::ScalarType type, unsigned se
 }
 
 inline at::Tensor filled(at::IntArrayRef shape, at::ScalarType type, double value) {
-  return at::full(shape, value, at::TensorOptions().dtype(type));
+  return at::full(shape, value, there(type));
 }
 
 inline at::Tensor integers(const std::vector<i64>& values) {
   const at::Tensor x = at::empty({static_cast<i64>(values.size())}, at::TensorOptions().dtype(at::kLong));
   std::copy(values.begin(), values.end(), x.mutable_data_ptr<i64>());
-  return x;
+  return x.to(standin::test_device());
 }
 
 /// The values of x in row-major order.
 inline Doubles values(const at::Tensor& x) {
-  const at::Tensor dense = x.to(at::kDouble).contiguous();
+  const at::Tensor dense = x.to(at::kCPU, at::kDouble).contiguous();
   return {dense.const_data_ptr<double>(), dense.const_data_ptr<double>() + dense.numel()};
 }
 
@@ -76,13 +82,14 @@ inline void expect_close(const at::Tensor& got, const Doubles& expected, double 
 }
 
 inline void expect_same_bits(const at::Tensor& a, const at::Tensor& b, const char* what) {
-  const at::Tensor x = a.contiguous(), y = b.contiguous();
+  const at::Tensor x = a.cpu().contiguous(), y = b.cpu().contiguous();
   ASSERT_EQ(x.nbytes(), y.nbytes()) << what;
   EXPECT_EQ(std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()), 0) << what;
 }
 
-/// Runs f with 1, 2 and 3 threads; its tensor must have the same bits each time.
+/// Runs f with 1, 2 and 3 threads; its tensor must have the same bits each time. A device has its own.
 inline void expect_same_for_any_threads(const std::function<at::Tensor()>& f, const char* what) {
+  if (!standin::test_device().is_cpu()) return;
   const int before = at::get_num_threads();
   at::set_num_threads(1);
   const at::Tensor one = f().clone();

@@ -11,7 +11,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/view_native.h>
-#include <c10/core/Allocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
@@ -31,7 +31,7 @@
 namespace switchyard::standin {
 namespace {
 
-constexpr std::size_t kCapacity = std::size_t{4} << 30;
+constexpr std::size_t kCapacity = std::size_t{2} << 30;
 constexpr auto kType = c10::DeviceType::PrivateUse1;
 constexpr int kPoolStreams = 32;  // as many as CUDA's pool has
 
@@ -112,8 +112,22 @@ State& state() {
 
 thread_local int current_stream = 0;
 
-class DeviceAllocator final : public c10::Allocator {
+class DeviceAllocator final : public c10::DeviceAllocator {
  public:
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t) override {}
+  void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
+    state().memory.used_on(data.get(), static_cast<int>(stream.id()));
+  }
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex) override {
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    stats.allocated_bytes[0].current = state().memory.live();
+    stats.allocated_bytes[0].peak = state().memory.peak();
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex) override {}
+  void resetPeakStats(c10::DeviceIndex) override { state().memory.reset_peak(); }
+
   c10::DataPtr allocate(std::size_t bytes) override {
     void* block = state().memory.allocate(bytes, current_stream);
     return {block, block, &release, c10::Device(kType, 0)};
@@ -421,6 +435,12 @@ std::int64_t host_synchronizations() { return state().synchronizations; }
 std::int64_t live_bytes() { return state().memory.live(); }
 std::int64_t peak_bytes() { return state().memory.peak(); }
 void reset_peak() { state().memory.reset_peak(); }
+
+void start_over() {
+  state().host_waits_for(state().ordering.mark_of_all());
+  take_fault();
+  state().memory.start_over();
+}
 
 std::string take_fault() {
   const std::string freed = state().ordering.take_fault(), changed = state().host_copies.take_fault();

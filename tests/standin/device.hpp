@@ -20,6 +20,8 @@ std::int64_t host_synchronizations();
 std::int64_t live_bytes();
 std::int64_t peak_bytes();
 void reset_peak();
+/// The host waits for the device, faults so far are forgotten, and so is the use of memory, if all is free.
+void start_over();
 /// Memory that was freed too early since the last call, or pinned memory that changed; empty: none.
 std::string take_fault();
 

@@ -29,10 +29,7 @@ c10::Stream current() { return c10::impl::VirtualGuardImpl(device().type()).getS
 
 class StandIn : public ::testing::Test {
  protected:
-  void SetUp() override {
-    c10::impl::VirtualGuardImpl(device().type()).synchronizeDevice(0);
-    take_fault();
-  }
+  void SetUp() override { start_over(); }
   void TearDown() override { EXPECT_EQ(take_fault(), ""); }
 };
 

@@ -91,9 +91,13 @@ void Memory::used_on(const void* address, int stream) {
   if (block.stream != stream) block.users.insert(stream);
 }
 
-bool Memory::holds(const void* address) const {
-  const auto* at = static_cast<const std::byte*>(address);
-  return at >= device_base_ && at < device_base_ + capacity_;
+void Memory::start_over() {
+  const std::lock_guard lock(mutex_);
+  if (!live_.empty()) return;
+  free_.clear();
+  pending_.clear();
+  top_ = 0;
+  ordering_.forget();
 }
 
 std::int64_t Memory::live() const {

@@ -28,12 +28,14 @@ class Memory {
   /// The block is used by a stream: it is given to nobody else before that has done what it has when it is freed.
   void used_on(const void* block, int stream);
 
-  bool holds(const void* address) const;
   /// Where work finds what has this address on the device.
   std::byte* inside(const void* address) const { return base_ + offset_of(address); }
   std::size_t offset_of(const void* address) const {
     return static_cast<std::size_t>(static_cast<const std::byte*>(address) - device_base_);
   }
+
+  /// If no block is live: all of it is free for any stream, whoever had it, and nothing is known of what it had.
+  void start_over();
 
   std::int64_t live() const;
   std::int64_t peak() const;

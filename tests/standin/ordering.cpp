@@ -131,6 +131,13 @@ void Ordering::free(int stream, const std::vector<int>& users, const Region& mem
   });
 }
 
+void Ordering::forget() {
+  const std::lock_guard lock(mutex_);
+  madvise(cells_, cells_bytes_, MADV_DONTNEED);  // they are zeros from now on
+  works_.resize(1);
+  read_sets_.resize(1);
+}
+
 std::string Ordering::take_fault() {
   const std::lock_guard lock(mutex_);
   return std::exchange(fault_, {});

@@ -36,6 +36,8 @@ class Ordering {
   /// Memory is freed that a stream may use again once it follows what `users` have been given. If it is still used
   /// beside that, the next work of any stream, or take_fault, tells.
   void free(int stream, const std::vector<int>& users, const Region& memory);
+  /// All that was done is over: it needs no record.
+  void forget();
   /// What free found since the last call; empty: nothing.
   std::string take_fault();
   /// What the stream has been given, and what that follows.

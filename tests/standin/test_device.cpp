@@ -1,6 +1,5 @@
 #include "test_device.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,10 +11,7 @@ namespace switchyard::standin {
 namespace {
 
 class FaultListener final : public ::testing::EmptyTestEventListener {
-  void OnTestStart(const ::testing::TestInfo&) override {
-    c10::impl::VirtualGuardImpl(device().type()).synchronizeDevice(0);
-    take_fault();
-  }
+  void OnTestStart(const ::testing::TestInfo&) override { start_over(); }
   void OnTestEnd(const ::testing::TestInfo&) override { EXPECT_EQ(take_fault(), ""); }
 };
 

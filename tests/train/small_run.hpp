@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "../data/index_file.hpp"
+#include "../standin/test_device.hpp"
 #include "config/job.hpp"
+#include "train/host_share.hpp"
 
 namespace switchyard::train {
 
@@ -42,7 +44,13 @@ precision = "fp64"
 checkpoint_every = 2
 keep_checkpoints = 0
 out = ")" + out + "\"\n";
-  return config::job_from_toml(text, "job.toml", sets);
+  std::vector<std::string> all = {};
+  if (const at::Device device = standin::test_device(); !device.is_cpu()) {
+    gpu_type() = device.type();
+    all = {"run.device=\"cuda\""};
+  }
+  all.insert(all.end(), sets.begin(), sets.end());
+  return config::job_from_toml(text, "job.toml", all);
 }
 
 inline void write_small_corpus(const std::filesystem::path& folder) {
