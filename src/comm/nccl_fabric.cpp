@@ -123,8 +123,7 @@ class DevicePart {
       const Op& op = transaction.ops[i];
       // Both sides leave out what has no bytes.
       if (op.kind == Op::Kind::local || !on_device(op) || op.block.bytes() == 0) continue;
-      const bool in_place =
-          is_contiguous(op.block) && (op.kind == Op::Kind::send || may_arrive_early(transaction, i));
+      const bool in_place = is_contiguous(op.block) && (op.kind == Op::Kind::send || may_arrive_early(transaction, i));
       moves_.push_back({i, in_place ? -1 : staged});
       if (!in_place) staged += (op.block.bytes() + kAlignment - 1) / kAlignment * kAlignment;
     }

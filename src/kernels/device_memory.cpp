@@ -20,8 +20,6 @@ i64 device_peak(const c10::Device& device) {
   return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 
-void reset_device_peak(const c10::Device& device) {
-  allocator_of(device).resetPeakStats(device.index());
-}
+void reset_device_peak(const c10::Device& device) { allocator_of(device).resetPeakStats(device.index()); }
 
 }  // namespace switchyard::kernels

@@ -133,9 +133,8 @@ void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy
 void add_sum_of_squares(at::Tensor& total, const at::Tensor& x) {
   require(is_flat(x) && total.numel() == 1 && total.scalar_type() == at::kDouble, "add_sum_of_squares", {&total, &x});
   if (loops_apply({&x}))
-    return with_real(x, [&]<class T>() {
-      *total.mutable_data_ptr<double>() += sum_in_chunks<T>(x.const_data_ptr<T>(), x.numel());
-    });
+    return with_real(
+        x, [&]<class T>() { *total.mutable_data_ptr<double>() += sum_in_chunks<T>(x.const_data_ptr<T>(), x.numel()); });
   constexpr i64 kPart = i64{1} << 24;  // elements that are copied to fp64 at a time
   for (i64 begin = 0; begin < x.numel(); begin += kPart) {
     const at::Tensor part = x.narrow(0, begin, std::min(kPart, x.numel() - begin)).to(at::kDouble);

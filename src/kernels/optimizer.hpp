@@ -19,8 +19,8 @@ struct AdamW {
 /// is defined and not the same memory as p
 void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,
            const AdamW& settings, double clip);
-/// total (1, fp64, on the same device) += sum of squares of a flat tensor in fp64, in a fixed order that does not depend
-/// on the number of threads. NaN/inf propagate.
+/// total (1, fp64, on the same device) += sum of squares of a flat tensor in fp64, in a fixed order that does not
+/// depend on the number of threads. NaN/inf propagate.
 void add_sum_of_squares(at::Tensor& total, const at::Tensor& x);
 
 }  // namespace switchyard::kernels

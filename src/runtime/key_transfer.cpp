@@ -107,8 +107,8 @@ KeyTransfer::Pair KeyTransfer::gradients_of(size_t step) {
   return made_;
 }
 
-// Sums that several ranks add to. They begin with what the rank makes of its own keys: in its shard, or among those that
-// are brought together.
+// Sums that several ranks add to. They begin with what the rank makes of its own keys: in its shard, or among those
+// that are brought together.
 void KeyTransfer::make_own() {
   if (own_gradients_.first.defined()) return;
   own_gradients_ =

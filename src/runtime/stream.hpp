@@ -24,8 +24,8 @@ class Signals {
       : device_(device), set_(count, false), marks_(device.is_cpu() ? 0 : count) {}
   /// What the calling thread has given to the device is what the flag stands for.
   void set(size_t flag);
-  /// Blocks until the flag is set, and what the calling thread gives to the device next comes after what the flag stands
-  /// for; throws Cancelled once fail() has been called.
+  /// Blocks until the flag is set, and what the calling thread gives to the device next comes after what the flag
+  /// stands for; throws Cancelled once fail() has been called.
   void wait(size_t flag);
   void fail(std::exception_ptr error);
   bool failed();

@@ -4,7 +4,6 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <array>
 #include <map>
 #include <mutex>
 
@@ -70,8 +69,9 @@ class TensorDevice final : public comm::BlockDevice {
   static at::Tensor tensor_of(const Block& block, at::ScalarType type) {
     const auto item = static_cast<i64>(c10::elementSize(type));
     const at::Device device = static_cast<const TensorDevice*>(block.device)->device_;
-    return at::from_blob(block.data, {block.rows, block.row_bytes / item}, {block.stride / item, 1}, [](void*) {},
-                         at::TensorOptions().dtype(type).device(device), device);
+    return at::from_blob(
+        block.data, {block.rows, block.row_bytes / item}, {block.stride / item, 1}, [](void*) {},
+        at::TensorOptions().dtype(type).device(device), device);
   }
   // The same elements in the same order, in rows of another length.
   static at::Tensor like(const at::Tensor& from, const at::Tensor& to) { return from.reshape(to.sizes()); }

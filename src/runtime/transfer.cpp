@@ -2,6 +2,8 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/block.hpp"
@@ -126,8 +128,7 @@ void Transfer::finish_staged() {
 
 void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::string name, i64 row) {
   const bool on_device = !parts_.empty() && !parts_.front().view.is_cpu();
-  const bool encodes =
-      std::ranges::any_of(parts_, [](const Part& part) { return part.codec != codecs::Codec::none; });
+  const bool encodes = std::ranges::any_of(parts_, [](const Part& part) { return part.codec != codecs::Codec::none; });
   const bool stages = on_device && (encodes || !fabric.moves_device_memory());
   fabric.run(channel, {std::move(name), row, stages ? staged() : direct()});
   if (stages) finish_staged();

@@ -110,23 +110,22 @@ TEST(NcclFabric, ATransactionMayMoveMemoryOfHostsAndOfDevices) {
 TEST(NcclFabric, MessagesTakeTheirPlaceInTheStreamOfTheCallingThread) {
   constexpr i64 kBytes = 4 * sizeof(float);
   std::vector<std::vector<float>> sums(3, std::vector<float>(4)), values = sums;
-  EXPECT_THAT(run_nccl(3, standin(60s),
-                       [&](Fabric& fabric, const StreamDevice& device) {
-                         EXPECT_TRUE(fabric.moves_device_memory());
-                         const auto mine = static_cast<size_t>(fabric.rank());
-                         const Block value = device.block(values[mine].data(), kBytes),
-                                     sum = device.block(sums[mine].data(), kBytes);
-                         for (int round = 0; round < 20; ++round) {
-                           device.run([&, mine, round] {
-                             values[mine].assign(4, static_cast<float>(100 * round + fabric.rank()));
-                           });
-                           const int next = (fabric.rank() + 1) % 3, before = (fabric.rank() + 2) % 3;
-                           fabric.run(everyone(fabric, 1),
-                                      {"around", round, {send(next, value), recv(before, sum, true)}});
-                         }
-                         device.synchronise();
-                       }),
-              Each(""));
+  EXPECT_THAT(
+      run_nccl(3, standin(60s),
+               [&](Fabric& fabric, const StreamDevice& device) {
+                 EXPECT_TRUE(fabric.moves_device_memory());
+                 const auto mine = static_cast<size_t>(fabric.rank());
+                 const Block value = device.block(values[mine].data(), kBytes),
+                             sum = device.block(sums[mine].data(), kBytes);
+                 for (int round = 0; round < 20; ++round) {
+                   device.run(
+                       [&, mine, round] { values[mine].assign(4, static_cast<float>(100 * round + fabric.rank())); });
+                   const int next = (fabric.rank() + 1) % 3, before = (fabric.rank() + 2) % 3;
+                   fabric.run(everyone(fabric, 1), {"around", round, {send(next, value), recv(before, sum, true)}});
+                 }
+                 device.synchronise();
+               }),
+      Each(""));
   for (size_t rank = 0; rank < 3; ++rank)
     EXPECT_EQ(sums[rank], std::vector<float>(4, 100 * 190 + 20 * static_cast<float>((rank + 2) % 3)));
 }
@@ -276,14 +275,14 @@ TEST(NcclFabric, StrictModePoisonsReceivesAndRefusesFallingRowsAndWrittenSends) 
 }
 
 TEST(NcclFabric, OnlyChannelsThatHaveACommunicatorMoveMemoryOfDevices) {
-  EXPECT_THAT(run_nccl(2, standin(60s),
-                       [](Fabric& fabric, const StreamDevice& device) {
-                         float x = 0;
-                         const Block block = device.block(&x, 4);
-                         fabric.run(everyone(fabric, 9),
-                                    {"x", 1, {fabric.rank() == 0 ? send(1, block) : recv(0, block)}});
-                       }),
-              Each(HasSubstr("\"x\" moves blocks of devices on channel 9, but only 0, 1, 2, 3, 4 may")));
+  EXPECT_THAT(
+      run_nccl(2, standin(60s),
+               [](Fabric& fabric, const StreamDevice& device) {
+                 float x = 0;
+                 const Block block = device.block(&x, 4);
+                 fabric.run(everyone(fabric, 9), {"x", 1, {fabric.rank() == 0 ? send(1, block) : recv(0, block)}});
+               }),
+      Each(HasSubstr("\"x\" moves blocks of devices on channel 9, but only 0, 1, 2, 3, 4 may")));
 }
 
 TEST(NcclFabric, RanksThatCannotBeConnectedSaySo) {

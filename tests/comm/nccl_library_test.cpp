@@ -55,8 +55,7 @@ TEST(NcclLibrary, AMissingFunctionIsNamed) {
 }
 
 TEST(NcclLibrary, AnOldLibraryIsRefused) {
-  EXPECT_EQ(refusal(STANDIN_NCCL_OLD),
-            std::string(STANDIN_NCCL_OLD) + " is NCCL 2.17.5, which is too old. " + kRemedy);
+  EXPECT_EQ(refusal(STANDIN_NCCL_OLD), std::string(STANDIN_NCCL_OLD) + " is NCCL 2.17.5, which is too old. " + kRemedy);
 }
 
 TEST(NcclLibrary, DeclaresWhatTheHeaderDeclares) {
@@ -83,8 +82,8 @@ TEST(NcclLibrary, DeclaresWhatTheHeaderDeclares) {
   EXPECT_EQ(nccl::Config{}.magic, theirs.magic);
   EXPECT_EQ(nccl::kUnset, theirs.minCTAs);
   // Prototypes as they were when ours were written.
-  static_assert(std::is_same_v<decltype(&ncclSend), ncclResult_t (*)(const void*, size_t, ncclDataType_t, int,
-                                                                     ncclComm_t, cudaStream_t)>);
+  static_assert(std::is_same_v<decltype(&ncclSend),
+                               ncclResult_t (*)(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)>);
   static_assert(std::is_same_v<decltype(&ncclRecv),
                                ncclResult_t (*)(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)>);
   static_assert(std::is_same_v<decltype(&ncclCommInitRankConfig),

@@ -74,7 +74,8 @@ TEST(ThreadFabric, AMessageFromADeviceToAHostIsRefused) {
   std::vector<float> from(4), to(4);
   const auto ends = run_ranks(2, kHasty, [&](Fabric& fabric) {
     const bool sends = fabric.rank() == 0;
-    fabric.run(everyone(fabric, 1), {"down", 1, {sends ? send(1, device.block(from.data(), 16)) : recv(0, block_of(to))}});
+    fabric.run(everyone(fabric, 1),
+               {"down", 1, {sends ? send(1, device.block(from.data(), 16)) : recv(0, block_of(to))}});
   });
   EXPECT_THAT(ends[1], HasSubstr("a block of 16 bytes on a device and one on the host"));
 }

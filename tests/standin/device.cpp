@@ -133,7 +133,9 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     return {block, block, &release, c10::Device(kType, 0)};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
-  void copy_data(void*, const void*, std::size_t) const override { throw std::logic_error("stand-in device: copy_data"); }
+  void copy_data(void*, const void*, std::size_t) const override {
+    throw std::logic_error("stand-in device: copy_data");
+  }
 
  private:
   static void release(void* block) { state().memory.release(block); }
@@ -250,7 +252,8 @@ Region region_of(const at::Tensor& t) {
 at::Tensor on_cpu(const at::Tensor& t) {
   const auto options = t.options().device(at::kCPU);
   if (t.numel() == 0) return at::empty_strided(t.sizes(), t.strides(), options);
-  return at::from_blob(state().memory.inside(t.const_data_ptr()), t.sizes(), t.strides(), [](void*) {}, options);
+  return at::from_blob(
+      state().memory.inside(t.const_data_ptr()), t.sizes(), t.strides(), [](void*) {}, options);
 }
 
 void begin(const std::string& name, const std::vector<Region>& reads, const std::vector<Region>& writes) {
@@ -397,9 +400,7 @@ at::Scalar scalar_of(const at::Tensor& t) {
   return on_cpu(t).item();
 }
 
-TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>());
-}
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&call_on_cpu>()); }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("empty.memory_format", TORCH_FN(empty_here));

@@ -64,8 +64,9 @@ TEST_F(StandIn, AMissingWaitBetweenStreamsIsRefused) {
   const at::Tensor x = at::ones({8}, here());
   at::Tensor y = at::zeros({4}, here());
   const c10::StreamGuard other(new_stream());
-  EXPECT_THAT([&] { y.add_(x.narrow(0, 0, 4)); },
-              ThrowsMessage<std::logic_error>(HasSubstr("reads what aten::zero_ on stream 0 may not have written yet")));
+  EXPECT_THAT(
+      [&] { y.add_(x.narrow(0, 0, 4)); },
+      ThrowsMessage<std::logic_error>(HasSubstr("reads what aten::zero_ on stream 0 may not have written yet")));
   c10::impl::VirtualGuardImpl(device().type()).synchronizeDevice(0);
 }
 

@@ -47,7 +47,8 @@ template <class Visit>
 void Ordering::each_cell(const std::vector<Region>& regions, const Visit& visit) {
   for (const Region& region : regions)
     for (const std::size_t begin : region.begins)
-      for (std::size_t c = begin / kGranule; c < (begin + region.bytes + kGranule - 1) / kGranule; ++c) visit(cells_[c]);
+      for (std::size_t c = begin / kGranule; c < (begin + region.bytes + kGranule - 1) / kGranule; ++c)
+        visit(cells_[c]);
 }
 
 bool Ordering::known(int stream, const Work& work) const {

@@ -19,9 +19,8 @@ Reshard::Reshard(const KernelCall& call)
   const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.replica.pattern, call.position, call.feeds.T);
   if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
   if (replica_.encoding.codec == codecs::Codec::none) return;
-  const i64 room =
-      compiler::reshard_room(replica_.encoding, call.stage, call.instr, replica_.pattern, call.position, call.feeds.T,
-                             replica_.collectives.ranks, replica_.fabric->cluster());
+  const i64 room = compiler::reshard_room(replica_.encoding, call.stage, call.instr, replica_.pattern, call.position,
+                                          call.feeds.T, replica_.collectives.ranks, replica_.fabric->cluster());
   if (room > 0) room_ = empty({room}, DType::u8, at::kCPU);
 }
 

@@ -1,6 +1,6 @@
 // A stand-in for libnccl.so.2: it has the functions that the fabric uses, and moves bytes between ranks that are
-// threads or processes of one machine, over sockets. Like NCCL's communicators that don't block, it connects and hands work to
-// streams only while it is asked for its state. Faults can be asked for (standin_nccl_fault).
+// threads or processes of one machine, over sockets. Like NCCL's communicators that don't block, it connects and hands
+// work to streams only while it is asked for its state. Faults can be asked for (standin_nccl_fault).
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -153,8 +153,8 @@ class Ranks {
           part.at < head ? reinterpret_cast<std::byte*>(&part.size) + part.at : part.move.data + (part.at - head);
       const std::size_t left = (part.at < head ? head : total) - part.at;
       const int peer = peers_[static_cast<std::size_t>(part.move.peer)];
-      const ssize_t n = part.move.send ? send(peer, at, left, MSG_DONTWAIT | MSG_NOSIGNAL)
-                                       : recv(peer, at, left, MSG_DONTWAIT);
+      const ssize_t n =
+          part.move.send ? send(peer, at, left, MSG_DONTWAIT | MSG_NOSIGNAL) : recv(peer, at, left, MSG_DONTWAIT);
       if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
       if (n <= 0) {
         fail(Result::remote_error);
@@ -292,11 +292,16 @@ Result ncclRecv(void* data, std::size_t count, DataType, int peer, Communicator*
 
 const char* ncclGetErrorString(Result result) {
   switch (result) {
-    case Result::unhandled_cuda_error: return "unhandled cuda error";
-    case Result::system_error: return "unhandled system error";
-    case Result::remote_error: return "remote process exited or there was a network error";
-    case Result::invalid_argument: return "invalid argument";
-    default: return "unknown result code";
+    case Result::unhandled_cuda_error:
+      return "unhandled cuda error";
+    case Result::system_error:
+      return "unhandled system error";
+    case Result::remote_error:
+      return "remote process exited or there was a network error";
+    case Result::invalid_argument:
+      return "invalid argument";
+    default:
+      return "unknown result code";
   }
 }
 
