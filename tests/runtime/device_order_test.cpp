@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 
 #include "../standin/device.hpp"
-#include "kernels/upload.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -50,15 +49,6 @@ TEST(DeviceOrder, AFlagStandsForTheWorkOfWhoSetsIt) {
   });
   wait_for_device(device);
   EXPECT_EQ(standin::take_fault(), "");
-}
-
-TEST(DeviceOrder, WhatIsUploadedMakesNobodyWait) {
-  const at::Tensor values = wave({5, 3});
-  EXPECT_TRUE(kernels::upload(values, at::kCPU).is_same(values));
-  const i64 before = standin::host_synchronizations();
-  const at::Tensor there = kernels::upload(values, standin::device());
-  EXPECT_EQ(standin::host_synchronizations(), before);
-  EXPECT_TRUE(there.cpu().equal(values));
 }
 
 TEST(DeviceOrder, MarksOfACpuAreReached) {
