@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <chrono>
+#include <thread>
 
 namespace switchyard::comm {
 namespace {
 
 constexpr std::chrono::seconds kPatience{2};  // with a call that an abort waits for
+constexpr std::chrono::milliseconds kPause{1};
 
 }  // namespace
 
@@ -82,7 +84,10 @@ void NcclCommunicator::close() {
 }
 
 void NcclCommunicator::abort() {
-  const std::unique_lock lock(mutex_, kPatience);
+  std::unique_lock lock(mutex_, std::defer_lock);
+  for (const auto until = std::chrono::steady_clock::now() + kPatience;
+       !lock.try_lock() && std::chrono::steady_clock::now() < until;)
+    std::this_thread::sleep_for(kPause);
   if (const Handle aborted = handle_.exchange(nullptr)) library_.CommAbort(aborted);
 }
 

@@ -58,7 +58,7 @@ class NcclCommunicator {
   bool state() const;
 
   const NcclLibrary& library_;
-  std::timed_mutex mutex_;
+  std::mutex mutex_;
   std::atomic<Handle> handle_ = nullptr;
 };
 

@@ -117,7 +117,7 @@ class HostPart {
 // What a device does of a transaction, in the order of the calling thread's stream.
 class DevicePart {
  public:
-  DevicePart(const Transaction& transaction, const BlockDevice& device) : transaction_(transaction), device_(device) {
+  DevicePart(const Transaction& transaction, const BlockDevice& device) : transaction_(transaction) {
     i64 staged = 0;
     for (size_t i = 0; i < transaction.ops.size(); ++i) {
       const Op& op = transaction.ops[i];
@@ -173,7 +173,6 @@ class DevicePart {
   }
 
   const Transaction& transaction_;
-  const BlockDevice& device_;
   std::vector<Move> moves_;
   std::shared_ptr<std::byte> staging_;
 };
