@@ -4,12 +4,12 @@ set(SWITCHYARD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
 # Seconds after which a test hangs. No test is judged by its speed: a busy machine takes ten times as long.
 set(SWITCHYARD_HANG 2400)
 # Tests that run once more on the stand-in device: without those of loops and memory that only CPUs have, and of
-# profiles. Those of runtime take minutes there: a fifth of them, of all kinds. Without GTEST_TOTAL_SHARDS the program
+# profiles. Those of runtime take minutes there: a tenth of them, of all kinds. Without GTEST_TOTAL_SHARDS the program
 # runs all.
 set(SWITCHYARD_ON_STANDIN_kernels_tests
     "-AttentionTiles*:Gemm*:Vectorized*:Tensors.*:Rank*:MatmulRate*:Threads*:Rope.RefusesPositions*")
 set(SWITCHYARD_ON_STANDIN_runtime_tests "*")
-set(SWITCHYARD_SHARDS_runtime_tests 5)
+set(SWITCHYARD_SHARDS_runtime_tests 10)
 set(SWITCHYARD_ON_STANDIN_train_tests
     "TrainJob.*:TwoSources.*:Validation.*:Verify*:Rank.*-*Predicted*:*ThanTheBound*:*NeverTakesMemory*")
 set(SWITCHYARD_INCLUDE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/switchyard>)
