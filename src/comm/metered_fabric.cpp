@@ -20,7 +20,7 @@ class Meter {
 
 void MeteredFabric::run(const Channel& channel, const Transaction& transaction) {
   const Meter meter;
-  inner_.run(channel, transaction);
+  inner().run(channel, transaction);
 }
 
 double computing_seconds() { return thread_seconds() - spent; }

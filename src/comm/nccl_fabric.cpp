@@ -13,6 +13,7 @@
 #include "base/errors.hpp"
 #include "comm/block.hpp"
 #include "comm/collectives.hpp"
+#include "comm/forwarding_fabric.hpp"
 #include "comm/nccl_library.hpp"
 #include "comm/nccl_watch.hpp"
 #include "comm/protocol.hpp"
@@ -177,17 +178,14 @@ class DevicePart {
   std::shared_ptr<std::byte> staging_;
 };
 
-class NcclFabric final : public Fabric {
+class NcclFabric final : public ForwardingFabric {
  public:
-  NcclFabric(std::unique_ptr<Fabric> host, const BlockDevice& device, NcclOptions options)
-      : host_(std::move(host)),
-        device_(device),
-        options_(std::move(options)),
-        label_(rank_label(host_->rank(), host_->cluster())) {
+  NcclFabric(Fabric& host, const BlockDevice& device, NcclOptions options)
+      : ForwardingFabric(host), device_(device), options_(std::move(options)), label_(rank_label(rank(), cluster())) {
     try {
       connect();
     } catch (const std::exception& error) {
-      host_->abort(error.what());
+      inner().abort(error.what());
       throw;
     }
   }
@@ -199,13 +197,9 @@ class NcclFabric final : public Fabric {
     watch_->close();
   }
 
-  int rank() const override { return host_->rank(); }
-  int size() const override { return host_->size(); }
-  const cluster::Cluster& cluster() const override { return host_->cluster(); }
   bool moves_device_memory() const override { return true; }
-  std::optional<std::string> failure() const override { return host_->failure(); }
   void abort(const std::string& reason) override {
-    host_->abort(reason);
+    inner().abort(reason);
     watch_->look();
   }
 
@@ -220,7 +214,7 @@ class NcclFabric final : public Fabric {
       if (on_devices(transaction))
         exchange(channel, transaction);
       else
-        host_->run(channel, transaction);
+        inner().run(channel, transaction);
     } catch (const std::exception& error) {
       abort(error.what());  // if another reason came first, it stays
       throw;
@@ -233,7 +227,7 @@ class NcclFabric final : public Fabric {
   void connect() {
     library_ = std::make_unique<NcclLibrary>(options_.library);
     const std::vector<nccl::UniqueId> ids = shared_ids();
-    watch_ = std::make_unique<NcclWatch>(*host_, device_, options_.timeout);
+    watch_ = std::make_unique<NcclWatch>(inner(), device_, options_.timeout);
     const int blocks = std::max(1, options_.blocks / std::max(1, static_cast<int>(ids.size())));
     std::vector<int> others;
     for (int r = 0; r < size(); ++r)
@@ -259,7 +253,7 @@ class NcclFabric final : public Fabric {
           cluster_error("{}: NCCL makes no id for its ranks to meet: {}. NCCL_DEBUG=WARN says more.", label_,
                         library_->explain(result));
     const auto bytes = std::as_bytes(std::span(ids));
-    const auto came = broadcast_blob(*host_, everyone(*host_, kFabricChannel), "NCCL's ids", 0,
+    const auto came = broadcast_blob(inner(), everyone(inner(), kFabricChannel), "NCCL's ids", 0,
                                      rank() == 0 ? bytes : std::span<const std::byte>());
     if (came.size() != bytes.size())
       cluster_error("{}: there are {} channels of devices here, and {} at rank 0. Do all ranks run the same job file?",
@@ -285,7 +279,7 @@ class NcclFabric final : public Fabric {
       poison_receives(transaction);
     }
     HostPart host(transaction, options_.strict);
-    host.run(*host_, channel, label_);
+    host.run(inner(), channel, label_);
     const DevicePart device(transaction, device_);
     const std::vector<NcclMessage> messages = device.pack();
     if (!messages.empty()) move(channel, transaction, messages);
@@ -308,7 +302,6 @@ class NcclFabric final : public Fabric {
     watch_->add(channel.id, {transaction.name, peers, begun, device_.mark()});
   }
 
-  std::unique_ptr<Fabric> host_;
   const BlockDevice& device_;
   NcclOptions options_;
   std::string label_;
@@ -322,8 +315,8 @@ class NcclFabric final : public Fabric {
 
 }  // namespace
 
-std::unique_ptr<Fabric> nccl_fabric(std::unique_ptr<Fabric> host, const BlockDevice& device, NcclOptions options) {
-  return std::make_unique<NcclFabric>(std::move(host), device, std::move(options));
+std::unique_ptr<Fabric> nccl_fabric(Fabric& host, const BlockDevice& device, NcclOptions options) {
+  return std::make_unique<NcclFabric>(host, device, std::move(options));
 }
 
 }  // namespace switchyard::comm

@@ -25,15 +25,15 @@ struct NcclOptions {
 /// The first channel is the fabric's own: ranks exchange on it what they need to connect.
 inline constexpr int kFabricChannel = 0;
 
-/// All ranks of `host` call it, each on a thread that uses its device. Of a transaction, messages and local operations
-/// of blocks on devices are given to the calling thread's stream of `device`, which outlives the fabric; run() doesn't
-/// wait for them. They take turns with the others in the order of the list. Staging of strided blocks and of additions
-/// is the device's memory.
+/// All ranks of `host` call it, each on a thread that uses its device. `host` and `device` outlive the fabric. Of a
+/// transaction, messages and local operations of blocks on devices are given to the calling thread's stream of
+/// `device`; run() doesn't wait for them. They take turns with the others in the order of the list. Staging of strided
+/// blocks and of additions is the device's memory.
 ///
 /// A thread watches: a transaction that the device has begun, but not ended within the timeout, an error that NCCL
 /// reports, and abort() of any rank end what is under way on this rank, and the host's fabric tells the others. The
 /// destructor waits for what is under way. Ranks that disagree in sizes without `strict` end by the timeout.
 /// UserError if the library can't be loaded; ClusterError if ranks can't be connected within the timeout.
-std::unique_ptr<Fabric> nccl_fabric(std::unique_ptr<Fabric> host, const BlockDevice& device, NcclOptions options);
+std::unique_ptr<Fabric> nccl_fabric(Fabric& host, const BlockDevice& device, NcclOptions options);
 
 }  // namespace switchyard::comm

@@ -16,7 +16,8 @@ std::string text_of(int version) {
 
 std::string remedy() {
   return fmt::format(
-      "Install NCCL {} or newer (Debian's libnccl2 or Python's nvidia-nccl-cu12), or name its file in SWITCHYARD_NCCL.",
+      "Install NCCL {} or newer (Debian's libnccl2 or Python's nvidia-nccl-cu12), name its file in SWITCHYARD_NCCL, or "
+      "set fabric.nccl = false.",
       text_of(NcclLibrary::kOldest));
 }
 

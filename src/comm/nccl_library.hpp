@@ -55,8 +55,8 @@ class NcclLibrary {
   static constexpr int kOldest = 21800;
 
   /// Loads the library at `path`, or of this name where the system looks for libraries; empty: what SWITCHYARD_NCCL
-  /// names, else libnccl.so.2. It stays loaded. UserError,
-  /// with what to do, if there is none, if it lacks a function, or if it is older than kOldest.
+  /// names, else libnccl.so.2. It stays loaded. UserError, with what to do, if there is none, if it lacks a function,
+  /// or if it is older than kOldest.
   explicit NcclLibrary(const std::string& path);
 
   const std::string& path() const { return path_; }

@@ -9,15 +9,15 @@
 namespace switchyard::comm {
 
 FaultyFabric::FaultyFabric(std::unique_ptr<Fabric> inner, i64 nth, Fault fault)
-    : inner_(std::move(inner)), nth_(nth), fault_(fault) {}
+    : ForwardingFabric(std::move(inner)), nth_(nth), fault_(fault) {}
 
 void FaultyFabric::run(const Channel& channel, const Transaction& transaction) {
-  if (++runs_ != nth_) return inner_->run(channel, transaction);
+  if (++runs_ != nth_) return inner().run(channel, transaction);
   const std::string who = rank_label(rank(), cluster());
   if (fault_ == Fault::fail)
     cluster_error("{}: \"{}\" failed on purpose as transaction {}.", who, transaction.name, nth_);
   for (;;) {
-    inner_->run(channel, {transaction.name, transaction.row, {}});  // throws once a rank has aborted
+    inner().run(channel, {transaction.name, transaction.row, {}});  // throws once a rank has aborted
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

@@ -5,29 +5,21 @@
 #include <memory>
 #include <mutex>
 
-#include "comm/fabric.hpp"
+#include "comm/forwarding_fabric.hpp"
 
 namespace switchyard::comm {
 
 /// A fabric whose n-th transaction (counted from 1 over all channels) goes wrong.
-class FaultyFabric final : public Fabric {
+class FaultyFabric final : public ForwardingFabric {
  public:
   /// fail: throws ClusterError without taking part.   silence: never comes back, as a hanging rank, until somebody
   /// aborts.
   enum class Fault { fail, silence };
   FaultyFabric(std::unique_ptr<Fabric> inner, i64 nth, Fault fault);
 
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
   void run(const Channel& channel, const Transaction& transaction) override;
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  std::optional<std::string> failure() const override { return inner_->failure(); }
-  Traffic traffic() const override { return inner_->traffic(); }
-  bool moves_device_memory() const override { return inner_->moves_device_memory(); }
-  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
 
  private:
-  std::unique_ptr<Fabric> inner_;
   i64 nth_;
   Fault fault_;
   std::atomic<i64> runs_ = 0;

@@ -33,7 +33,7 @@ class TokenRows {
         labels_(empty({T}, DType::i64, at::kCPU)),
         weights_(zeros({T}, DType::f64, at::kCPU)) {
     labels_.fill_(-1);
-    if (labels.sources > 1) sources_ = zeros({T}, DType::i64, at::kCPU).fill_(labels.sources);
+    if (labels.sources > 1) sources_ = zeros({T}, DType::i64, at::kCPU);
   }
 
   // A part of a document, whose first token has this row.

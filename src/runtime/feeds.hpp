@@ -28,7 +28,7 @@ struct Labels {
 
 /// Each tensor has shape (T): ids, positions, labels (-1: none) i64; weights in the state dtype, 1 / valid_tokens where
 /// a label counts, else 0; keys i64, a random number for each token, undefined unless a seed is given; sources i64, the
-/// part of the loss to which the token's document belongs, or `Labels::sources` for padding, undefined if there is one
+/// part of the loss to which the token's document belongs, 0 for padding, whose loss is 0, undefined if there is one
 /// part. ids, labels, weights and sources mean nothing in a stage that doesn't read tokens.
 struct MicroBatchFeeds {
   i64 T = 0, squared_lengths = 0, longest = 0;  // longest: the document with most tokens up to its last one here

@@ -101,8 +101,8 @@ std::vector<comm::Op> Transfer::staged() {
     record_use(part.source);
     if (part.op.kind == Kind::local) continue;
     if (part.op.kind == Kind::send && part.codec == codecs::Codec::none) {
-      sent_.push_back(pinned_like(part.view).copy_(part.view, /*non_blocking=*/true));
-      part.op.block = block_of(sent_.back());
+      part.host = pinned_like(part.view).copy_(part.view, /*non_blocking=*/true);
+      part.op.block = block_of(part.host);
       waits = true;
     }
     if (part.op.kind == Kind::recv) {
@@ -133,7 +133,6 @@ void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::stri
   fabric.run(channel, {std::move(name), row, stages ? staged() : direct()});
   if (stages) finish_staged();
   parts_.clear();
-  sent_.clear();
   used_ = 0;
 }
 

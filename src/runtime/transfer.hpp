@@ -39,7 +39,7 @@ class Transfer {
     comm::Op op;
     at::Tensor view, source{};
     codecs::Codec codec = codecs::Codec::none;
-    at::Tensor host{};  // staged: what arrives
+    at::Tensor host{};  // staged: what is sent, or arrives
   };
   std::span<std::byte> room_for(i64 bytes);
   void decode_to(Part& part, const at::Tensor& to, bool add);
@@ -51,7 +51,6 @@ class Transfer {
   i64 used_ = 0;  // of the room
   double coding_seconds_ = 0;
   std::vector<Part> parts_;
-  std::vector<at::Tensor> sent_;  // staged
 };
 
 }  // namespace switchyard::runtime

@@ -9,6 +9,7 @@
 
 #include "comm/mpi_fabric.hpp"
 #include "fabric_suite.hpp"
+#include "ops.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -29,13 +30,6 @@ std::string error_of(const std::function<void()>& call) {
 
 void expect_text(const std::string& text, const std::string& part) {
   expect(text.find(part) != std::string::npos, "\"" + part + "\" in \"" + text + "\"");
-}
-
-Op recv(int peer, std::vector<float>& x) {
-  return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
-}
-Op send(int peer, std::vector<float>& x) {
-  return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
 }
 
 // ---- scenarios that end well ----

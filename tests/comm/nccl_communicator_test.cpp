@@ -8,7 +8,8 @@
 namespace switchyard::comm {
 namespace {
 
-using ::testing::HasSubstr;
+using ::testing::StrEq;
+using ::testing::ThrowsMessage;
 
 void await(NcclCommunicator& communicator) {
   while (!communicator.ready()) std::this_thread::yield();
@@ -54,12 +55,11 @@ TEST(NcclCommunicator, AnAbortEndsMessagesAndAllLaterCalls) {
   await(ranks.a);
   ranks.a.abort();
   device.synchronise();
-  try {
-    ranks.a.issue({&send, 1}, device.native_stream());
-    FAIL();
-  } catch (const NcclError& error) {
-    EXPECT_STREQ(error.what(), "the communicator was aborted");
-  }
+  EXPECT_THAT(
+      [&] {
+        ranks.a.issue({&send, 1}, device.native_stream());
+      },
+      ThrowsMessage<NcclError>(StrEq("the communicator was aborted")));
 }
 
 TEST(NcclCommunicator, GivesTheWordsOfTheLibrary) {
@@ -69,12 +69,11 @@ TEST(NcclCommunicator, GivesTheWordsOfTheLibrary) {
   float x = 1;
   const NcclMessage send{true, 1, reinterpret_cast<std::byte*>(&x), 4};
   const NcclFault fault("send");
-  try {
-    ranks.a.issue({&send, 1}, device.native_stream());
-    FAIL();
-  } catch (const NcclError& error) {
-    EXPECT_STREQ(error.what(), "ncclSend: invalid argument: send on purpose");
-  }
+  EXPECT_THAT(
+      [&] {
+        ranks.a.issue({&send, 1}, device.native_stream());
+      },
+      ThrowsMessage<NcclError>(StrEq("ncclSend: invalid argument: send on purpose")));
 }
 
 }  // namespace

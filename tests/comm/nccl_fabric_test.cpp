@@ -6,6 +6,7 @@
 #include "base/errors.hpp"
 #include "fabric_suite.hpp"
 #include "nccl_ranks.hpp"
+#include "ops.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -17,13 +18,6 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
 constexpr auto kHasty = 1s;
-
-Op send(int peer, const Block& block, DType dtype = DType::f32) {
-  return {Op::Kind::send, peer, block, {}, false, dtype};
-}
-Op recv(int peer, const Block& block, bool add = false, DType dtype = DType::f32) {
-  return {Op::Kind::recv, peer, block, {}, add, dtype};
-}
 
 // One float of each rank on its device, sent from the first rank to the second.
 void pass_on(Fabric& fabric, const StreamDevice& device, float& x, const std::string& name, i64 row = 1) {

@@ -26,8 +26,8 @@ std::string refusal(const std::string& path) {
 }
 
 constexpr const char* kRemedy =
-    "Install NCCL 2.18.0 or newer (Debian's libnccl2 or Python's nvidia-nccl-cu12), or name its file in "
-    "SWITCHYARD_NCCL.";
+    "Install NCCL 2.18.0 or newer (Debian's libnccl2 or Python's nvidia-nccl-cu12), name its file in "
+    "SWITCHYARD_NCCL, or set fabric.nccl = false.";
 
 TEST(NcclLibrary, LoadsALibraryAndExplainsItsErrors) {
   const NcclLibrary library(STANDIN_NCCL);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/forwarding_fabric.hpp"
 #include "comm/nccl_fabric.hpp"
 #include "rank_threads.hpp"
 #include "stream_device.hpp"
@@ -48,7 +49,7 @@ inline std::vector<std::string> run_nccl(const std::vector<NcclOptions>& options
     threads.emplace_back([&, r] {
       const StreamDevice device;
       try {
-        const auto fabric = nccl_fabric(std::move(hosts[r]), device, options[r]);
+        const auto fabric = nccl_fabric(*hosts[r], device, options[r]);
         body(*fabric, device);
         device.synchronise();
       } catch (const std::exception& error) {
@@ -64,14 +65,9 @@ inline std::vector<std::string> run_nccl(int ranks, const NcclOptions& options, 
 
 /// Gives blocks of hosts to another fabric as blocks of a device, and waits for them. Messages that are encoded stay on
 /// the host.
-class OnDevice final : public Fabric {
+class OnDevice final : public ForwardingFabric {
  public:
-  OnDevice(Fabric& inner, const StreamDevice& device) : inner_(inner), device_(device) {}
-  int rank() const override { return inner_.rank(); }
-  int size() const override { return inner_.size(); }
-  const cluster::Cluster& cluster() const override { return inner_.cluster(); }
-  void abort(const std::string& reason) override { inner_.abort(reason); }
-  Traffic traffic() const override { return inner_.traffic(); }
+  OnDevice(Fabric& inner, const StreamDevice& device) : ForwardingFabric(inner), device_(device) {}
   void run(const Channel& channel, const Transaction& transaction) override {
     Transaction moved = transaction;
     const bool encoded = transaction.name == "encoded";
@@ -86,14 +82,13 @@ class OnDevice final : public Fabric {
         if (op.kind == Op::Kind::local) op.source.device = &device_;
       }
     }
-    inner_.run(channel, moved);
+    inner().run(channel, moved);
     for (const Op& op : moved.ops)
       for (const Block& block : {op.block, op.source})
         if (block.device) device_.settle(block);
   }
 
  private:
-  Fabric& inner_;
   const StreamDevice& device_;
 };
 

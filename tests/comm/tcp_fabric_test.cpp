@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "fabric_suite.hpp"
+#include "ops.hpp"
 #include "tcp_ranks.hpp"
 
 namespace switchyard::comm {
@@ -17,13 +18,6 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::Each;
 using ::testing::HasSubstr;
-
-Op recv(int peer, std::vector<float>& x) {
-  return {Op::Kind::recv, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
-}
-Op send(int peer, std::vector<float>& x) {
-  return {Op::Kind::send, peer, contiguous(x.data(), static_cast<i64>(x.size() * 4)), {}, false, DType::f32};
-}
 
 TEST(TcpFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {2, 3, 5})

@@ -52,6 +52,10 @@ TEST(FaultyFabric, PassesOnWhatItWraps) {
   EXPECT_EQ(fabric.size(), 3);
   EXPECT_EQ(fabric.cluster().hosts(), 2);
   EXPECT_EQ(fabric.traffic(), Traffic{});
+  EXPECT_TRUE(fabric.moves_device_memory());
+  EXPECT_EQ(fabric.failure(), std::nullopt);
+  fabric.abort("on purpose");
+  EXPECT_EQ(fabric.failure(), "on purpose");
 }
 
 TEST(FakeFabric, CountsTheBytesOfAClusterThatIsNotThere) {

@@ -6,6 +6,7 @@
 #include "base/errors.hpp"
 #include "fabric_suite.hpp"
 #include "fake_device.hpp"
+#include "ops.hpp"
 #include "rank_threads.hpp"
 
 namespace switchyard::comm {
@@ -17,17 +18,6 @@ using ::testing::HasSubstr;
 
 const FabricOptions kStrict{20s, true};
 const FabricOptions kHasty{200ms, false};
-
-Op send(int peer, const Block& block, DType dtype = DType::f32) {
-  return {Op::Kind::send, peer, block, {}, false, dtype};
-}
-Op recv(int peer, const Block& block, bool add = false, DType dtype = DType::f32) {
-  return {Op::Kind::recv, peer, block, {}, add, dtype};
-}
-template <class T>
-Block block_of(std::vector<T>& values) {
-  return contiguous(values.data(), static_cast<i64>(values.size() * sizeof(T)));
-}
 
 TEST(ThreadFabric, RandomTransactionsOnFiveConcurrentChannelsGiveWhatPlainLoopsGive) {
   for (const int ranks : {1, 2, 3, 4, 8})

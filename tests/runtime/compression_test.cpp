@@ -6,6 +6,7 @@
 #include <map>
 #include <mutex>
 
+#include "comm/forwarding_fabric.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/wire.hpp"
 #include "kernels/memory.hpp"
@@ -113,20 +114,16 @@ TEST(Compression, FinerCodecsOfGradientsAreNearerToTheirNorm) {
 }
 
 // Messages by task of the Program, as the fabric sees them.
-class CountingFabric final : public comm::Fabric {
+class CountingFabric final : public comm::ForwardingFabric {
  public:
   struct Counts {
     std::mutex mutex;
     std::map<std::pair<std::string, int>, i64> bytes;  // name, number of the task
   };
-  CountingFabric(std::unique_ptr<comm::Fabric> inner, Counts& counts) : inner_(std::move(inner)), counts_(counts) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  comm::Traffic traffic() const override { return inner_->traffic(); }
-  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
+  CountingFabric(std::unique_ptr<comm::Fabric> inner, Counts& counts)
+      : ForwardingFabric(std::move(inner)), counts_(counts) {}
   void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
-    inner_->run(channel, transaction);
+    inner().run(channel, transaction);
     const std::lock_guard lock(counts_.mutex);
     for (const comm::Op& op : transaction.ops)
       if (op.kind == comm::Op::Kind::send)
@@ -134,7 +131,6 @@ class CountingFabric final : public comm::Fabric {
   }
 
  private:
-  std::unique_ptr<comm::Fabric> inner_;
   Counts& counts_;
 };
 
@@ -157,8 +153,7 @@ i64 announced_activations(const ir::Program& program, const batch::StepPlan& pla
         const std::vector<int> ranks = strategy.code_ranks(task.replica(), task.stage(), ring);
         const ir::Buffer& from = stage.buffers[static_cast<size_t>(segment.code[i].in[0])];
         const i64 unit = ir::token_unit(stage.replica, mb.T[static_cast<size_t>(ring)]);
-        for (const layout::Step& step :
-             segment.code[i].exchanges[ir::pattern_of(stage, ranks, plans.cluster())]->steps)
+        for (const layout::Step& step : segment.code[i].exchanges[ir::pattern_of(stage, ranks, plans.cluster())]->steps)
           for (const layout::Part& part : step.parts)
             for (const layout::Piece& piece : part.sends)
               bytes += compiler::wire_bytes(compression.rule(compression.activations), from.type.dtype,

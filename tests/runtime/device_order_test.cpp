@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "../standin/device.hpp"
+#include "comm/forwarding_fabric.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -90,21 +91,14 @@ TEST(DeviceOrder, AStepWaitsForTheDeviceOnceARank) {
 }
 
 // Stands for MPI and TCP.
-class HostFabric final : public comm::Fabric {
+class HostFabric final : public comm::ForwardingFabric {
  public:
-  explicit HostFabric(std::unique_ptr<comm::Fabric> inner) : inner_(std::move(inner)) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  comm::Traffic traffic() const override { return inner_->traffic(); }
-  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
+  using ForwardingFabric::ForwardingFabric;
+  bool moves_device_memory() const override { return false; }
   void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
     for (const comm::Op& op : transaction.ops) EXPECT_EQ(op.block.device, nullptr) << transaction.name;
-    inner_->run(channel, transaction);
+    inner().run(channel, transaction);
   }
-
- private:
-  std::unique_ptr<comm::Fabric> inner_;
 };
 
 TEST(DeviceOrder, FabricsOfHostMemoryGetItFromTheDevice) {

@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "comm/forwarding_fabric.hpp"
 #include "compiler/ring_keys.hpp"
 #include "tiny_job.hpp"
 
@@ -21,16 +22,11 @@ struct Sent {
   std::set<std::string> names_of_sums;
 };
 
-class RecordingFabric final : public comm::Fabric {
+class RecordingFabric final : public comm::ForwardingFabric {
  public:
-  RecordingFabric(std::unique_ptr<comm::Fabric> inner, Sent& sent) : inner_(std::move(inner)), sent_(sent) {}
-  int rank() const override { return inner_->rank(); }
-  int size() const override { return inner_->size(); }
-  void abort(const std::string& reason) override { inner_->abort(reason); }
-  Traffic traffic() const override { return inner_->traffic(); }
-  const cluster::Cluster& cluster() const override { return inner_->cluster(); }
+  RecordingFabric(std::unique_ptr<comm::Fabric> inner, Sent& sent) : ForwardingFabric(std::move(inner)), sent_(sent) {}
   void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
-    inner_->run(channel, transaction);
+    inner().run(channel, transaction);
     const std::lock_guard lock(sent_.mutex);
     const bool sum = transaction.name.starts_with("norm") || transaction.name.starts_with("softmax");
     if (sum) sent_.names_of_sums.insert(transaction.name);
@@ -44,7 +40,6 @@ class RecordingFabric final : public comm::Fabric {
   }
 
  private:
-  std::unique_ptr<comm::Fabric> inner_;
   Sent& sent_;
 };
 
