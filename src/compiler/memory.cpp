@@ -670,13 +670,22 @@ std::vector<i64> checkpoint_copies(const Plans& plans) {
 }
 
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
-                            const std::function<bool(const ir::Program&)>& fits) {
+                            const std::function<bool(const ir::Program&)>& fits, std::optional<ir::Program> first) {
+  int units = prefetch ? static_cast<int>(plans.units().size()) : 0;
+  if (first) {
+    if (fits(*first) || units == 0) return *std::move(first);
+    units /= 2;
+  }
   StepAssembler assembler(plan, plans);
   const bool train = ir::is_differentiated(plans.graph());
-  for (int units = prefetch ? static_cast<int>(plans.units().size()) : 0;; units /= 2) {
+  for (;; units /= 2) {
     ir::Program program = assembler.program({.prefetch_units = units, .train = train});
     if (fits(program) || units == 0) return program;
   }
+}
+
+ir::Program assemble_first(const batch::StepPlan& plan, const Plans& plans, bool prefetch) {
+  return assemble_within(plan, plans, prefetch, [](const ir::Program&) { return true; });
 }
 
 std::string to_string(const MemoryPeak& peak) {

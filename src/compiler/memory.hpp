@@ -22,6 +22,7 @@ const char* name_of(MemoryClass what);
 /// Rotary tables of a rank: for so many positions of heads with head_dim features. They are kept from step to step.
 struct RotaryTables {
   i64 positions = 0, head_dim = 0;
+  bool operator==(const RotaryTables&) const = default;
 };
 
 /// bytes[c]: what class c takes at the rank's peak; task: the Program's task in which that is, -1 before the
@@ -91,8 +92,12 @@ class BudgetCheck {
 
 /// The program of a step, or of an evaluation if the graph has no backward pass, that prefetches as many units as
 /// `fits`, asked of one program after the other, allows; without prefetch if none fits. prefetch: whether to try any.
+/// first: the first of them, if it is known.
 ir::Program assemble_within(const batch::StepPlan& plan, const Plans& plans, bool prefetch,
-                            const std::function<bool(const ir::Program&)>& fits);
+                            const std::function<bool(const ir::Program&)>& fits,
+                            std::optional<ir::Program> first = std::nullopt);
+/// The first of them.
+ir::Program assemble_first(const batch::StepPlan& plan, const Plans& plans, bool prefetch);
 
 /// "386.1 MiB: activations 201.5 MiB, gradients ..." - classes from the largest to the smallest.
 std::string to_string(const MemoryPeak& peak);

@@ -34,6 +34,8 @@ class BatchPlanner {
   ~BatchPlanner();
   /// The batch of step index + 1, whose documents follow `cursor`, before that step runs. Steps follow one another.
   PlannedBatch take(i64 index, const data::Cursor& cursor);
+  /// The plan of the step after that which was taken last; null: there is none.
+  const batch::StepPlan* following() const { return next_ ? &next_->plan : nullptr; }
 
  private:
   // plan: encoded, on rank 0.

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/units.hpp"
@@ -87,26 +89,53 @@ std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
 
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
 
+Rank::Peaks Rank::peaks_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                           compiler::RotaryTables tables) const {
+  const auto peak = [&](compiler::ExecutionOrder order) {
+    return compiler::predict_memory(program, plan, plans, store_.holdings, order, tables);
+  };
+  return {tables, peak(compiler::ExecutionOrder::expected), peak(compiler::ExecutionOrder::worst)};
+}
+
+void Rank::assemble_ahead(const batch::StepPlan& plan) {
+  step_ahead_ = plan.step;
+  ahead_ = std::async(std::launch::async, [this, plan, tables = predicted_.tables] {
+    Draft draft{.program = compiler::assemble_first(plan, plans_, settings_.prefetch), .peaks = {}};
+    draft.peaks = peaks_of(draft.program, plan, plans_, tables);
+    return draft;
+  });
+}
+
 void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
   assembled_ = &plans;
+  std::optional<ir::Program> first;
+  std::optional<Peaks> known;
+  if (ahead_.valid() && step_ahead_ == plan.step && &plans == &plans_) {
+    Draft draft = ahead_.get();
+    first = std::move(draft.program);
+    if (draft.peaks.tables == tables_) known = draft.peaks;
+  }
   int highest = 0;
   compiler::MemoryPeak peak;
   bool fits = true;
-  program_ = compiler::assemble_within(plan, plans, settings_.prefetch, [&](const ir::Program& program) {
-    predicted_ =
-        compiler::predict_memory(program, plan, plans, store_.holdings, compiler::ExecutionOrder::expected, tables_);
-    bound_ = compiler::predict_memory(program, plan, plans, store_.holdings, compiler::ExecutionOrder::worst, tables_);
-    const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
-    std::vector<std::uint64_t> fingerprints;
-    for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
-    require_equal(fingerprints, "program");
-    const auto top = std::max_element(all.begin(), all.end(),
-                                      [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
-    highest = static_cast<int>(top - all.begin());
-    peak = top->peak;
-    fits = settings_.memory_budget == 0 || peak.total <= settings_.memory_budget;
-    return fits;
-  });
+  program_ = compiler::assemble_within(
+      plan, plans, settings_.prefetch,
+      [&](const ir::Program& program) {
+        const Peaks peaks = known ? *std::exchange(known, std::nullopt) : peaks_of(program, plan, plans, tables_);
+        predicted_ = peaks.predicted;
+        bound_ = peaks.bound;
+        const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
+        std::vector<std::uint64_t> fingerprints;
+        for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
+        require_equal(fingerprints, "program");
+        const auto top = std::max_element(all.begin(), all.end(),
+                                          [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
+        highest = static_cast<int>(top - all.begin());
+        peak = top->peak;
+        fits = settings_.memory_budget == 0 || peak.total <= settings_.memory_budget;
+        return fits;
+      },
+      std::move(first));
   if (!fits) over_budget(plan, plans, program_, highest, peak, settings_.memory_budget);
 }
 

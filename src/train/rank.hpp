@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <future>
 #include <memory>
 
 #include "compiler/memory.hpp"
@@ -31,6 +32,9 @@ class Rank {
   /// The same with other plans, which must outlive their use: of a graph of the same model, under the same strategies.
   /// One without a backward pass is evaluated.
   void assemble(const batch::StepPlan& plan, const compiler::Plans& plans);
+  /// Begins with what comes next beside what the rank does until then: a thread makes the plan's first Program, and
+  /// predicts its memory as after the one that is assembled now.
+  void assemble_ahead(const batch::StepPlan& plan);
   /// For each of so many documents of the plan that was assembled whether this rank reads its tokens.
   std::vector<bool> documents_read(const batch::StepPlan& plan, size_t documents) const;
   /// Runs what was assembled of this plan to its end. `update` gets the gradients' norm; an evaluation has none.
@@ -57,6 +61,17 @@ class Rank {
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
+  // What a program takes on this rank, after a step that left these tables.
+  struct Peaks {
+    compiler::RotaryTables tables;
+    compiler::MemoryPeak predicted, bound;
+  };
+  struct Draft {
+    ir::Program program;
+    Peaks peaks;
+  };
+  Peaks peaks_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                 compiler::RotaryTables tables) const;
   // Everybody's value. The only user of its channel, so that tasks rise.
   template <class T>
   std::vector<T> everyones(const std::string& what, const T& mine);
@@ -71,6 +86,8 @@ class Rank {
   compiler::MemoryPeak predicted_, bound_;
   compiler::RotaryTables tables_;  // after the last step
   i64 agreements_ = 0;
+  i64 step_ahead_ = -1;
+  std::future<Draft> ahead_;  // of that step; last: its thread uses what others have
 };
 
 }  // namespace switchyard::train

@@ -129,5 +129,45 @@ TEST(Rank, PrefetchesAsMuchAsTheBudgetAllowsAndRefusesWhatDoesNotFit) {
   EXPECT_EQ(ends, std::vector<std::string>(2));
 }
 
+TEST(Rank, WhatWasAssembledAheadIsWhatWouldBeAssembledThen) {
+  const std::vector<runtime::Documents> documents = {runtime::tiny_documents(8, 5), runtime::tiny_documents(9, 6)};
+  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = runtime::tiny_plans({"1,2,1", "2,1,1"}, 2);
+    std::vector<batch::StepPlan> steps;
+    for (size_t s = 0; s < documents.size(); ++s)
+      steps.push_back(
+          runtime::tiny_batch(static_cast<i64>(s), documents[s], plans, {runtime::kLongest, runtime::kLongest / 2}));
+    const auto update = [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; };
+    struct Assembled {
+      std::uint64_t program;
+      i64 predicted, bound;
+      bool operator==(const Assembled&) const = default;
+    };
+    // foresees: the plan that is assembled ahead; evaluates: whether another program comes between.
+    const auto second_step = [&](i64 budget, const batch::StepPlan* foresees, bool evaluates) {
+      RankSettings settings;
+      settings.memory_budget = budget;
+      Rank rank(plans, runtime::tiny_llama(), fabric, settings);
+      rank.store().home.initialize(runtime::tiny_values(plans.graph()));
+      rank.assemble(steps[0]);
+      if (foresees) rank.assemble_ahead(*foresees);
+      rank.run(steps[0], documents[0], update);
+      const compiler::Plans others = runtime::tiny_plans({"1,2,1", "2,1,1"}, 2);
+      if (evaluates) rank.assemble(steps[0], others);
+      rank.assemble(steps[1]);
+      return Assembled{rank.program().fingerprint(), rank.predicted().total, rank.bound().total};
+    };
+    const Assembled expected = second_step(0, nullptr, false);
+    EXPECT_EQ(second_step(0, &steps[1], false), expected);
+    EXPECT_EQ(second_step(0, &steps[1], true), expected);
+    EXPECT_EQ(second_step(0, &steps[0], false), expected) << "of another step";
+    const ir::Program all = compiler::assemble(steps[1], plans, {.train = true});
+    const i64 tight = compiler::rank_with_highest_peak(all, steps[1], plans).second.total - 1;
+    const Assembled less = second_step(tight, nullptr, false);
+    EXPECT_EQ(second_step(tight, &steps[1], false), less) << "with fewer units";
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+}
+
 }  // namespace
 }  // namespace switchyard::train
