@@ -61,7 +61,7 @@ def profiled(program, launcher, folder):
     return profile, f"Links as profiled: {rates}.\n\n"
 
 
-def add_hosts(parser, cores, slots=2):
+def add_hosts(parser, cores, slots=2, hosts=2):
     """Options of the hosts, of the program and of what it trains on."""
     parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
     parser.add_argument("--cluster", required=True, help="tool that makes hosts")
@@ -69,14 +69,15 @@ def add_hosts(parser, cores, slots=2):
     parser.add_argument("--inter", default="400mbit")
     parser.add_argument("--intra", default="2gbit")
     parser.add_argument("--cores", default=cores)
+    parser.add_argument("--hosts", type=int, default=hosts)
     parser.add_argument("--slots", type=int, default=slots, help="ranks of a host")
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
 
 
 @contextlib.contextmanager
 def hosts_of(arguments):
-    """Two hosts while it lasts: the command that launches a program there."""
-    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", 2, "--slots", arguments.slots,
+    """Hosts while it lasts: the command that launches a program there."""
+    call(arguments.cluster, "up", "--name", HOSTS, "--hosts", arguments.hosts, "--slots", arguments.slots,
          "--inter", arguments.inter, "--intra", arguments.intra, "--cores", arguments.cores)
     try:
         # Ranks connect to the data address of rank 0, so that their data uses the limited links.

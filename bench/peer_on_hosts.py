@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Trains the demo's job on two test hosts beside a peer program, strategy by strategy in turns, as Markdown.
+
+    bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --peer-name NAME [--program build/switchyard]
+                           [--data data/python] [--inter 400mbit] [--intra 2gbit] [--cores 0.45] [--slots 2]
+                           [--rounds 2] [--steps 4] [--only WORD ...] [--out FOLDER]
+
+TOOL, DATA and the job are those of bench/demo_on_hosts.py, with --tokens tokens a step. PROGRAM trains on the same
+documents (--job, --data, --steps, and the options of the table) and prints a line of JSON with the seconds and losses
+of its steps. A run's rate is that of all its steps but the first, which touches fresh memory; each round gives a ratio.
+The losses of both must agree. Writes peer_on_hosts.md to --out.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from demo_on_hosts import STRATEGIES, add_hosts, hosts_of, write_job
+from machine_jobs import call, median, seconds_of
+
+# This program's strategy, and the peer's options for the same way to split, of which the quickest counts.
+PAIRS = [("1,2,2", ["--strategy 1,2,2"]),
+         ("2,2,1", ["--strategy 2,2,1 --zero 0", "--strategy 2,2,1 --zero 1"]),
+         ("2,1,2", ["--strategy 2,1,2 --zero 0", "--strategy 2,1,2 --zero 1"]),
+         ("dp=2,ulysses=2", ["--strategy 2,1,1,2 --zero 0", "--strategy 2,1,1,2 --zero 1"]),
+         ("dp=4,zero=3", ["--strategy 4,1,1 --zero 3", "--strategy 4,1,1 --zero 3 --hsdp 2"]),
+         (STRATEGIES[0], [])]
+CLOSE = 1e-4  # relative difference of losses, in fp32
+HEAD = ("| strategy | tokens/s | peer | tokens/s | ratio, each round | MiB a rank, ours, peer's |\n"
+        "|---|---|---|---|---|---|\n")
+
+
+def rate(tokens, seconds):
+    return sum(tokens[1:]) / sum(seconds[1:])
+
+
+def ours(program, launcher, path, arguments, ranks):
+    """Tokens a second, losses, and the highest peak of a rank in MiB."""
+    out = path.parent / "run"
+    call(*launcher, program, "train", path, "--steps", arguments.steps, "--out", out, "--force",
+         "--set=run.save_last=false", "--set", f"run.ranks={ranks}", "--set", f"batch.tokens={arguments.tokens}")
+    log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return (rate([entry["tokens"] for entry in log], seconds_of(log)), [entry["loss"] for entry in log],
+            max(max(entry["peak_bytes_per_rank"]) for entry in log) / 2**20)
+
+
+def peers(launcher, path, arguments, options):
+    said = call(*launcher, sys.executable, arguments.peer, "--job", path, "--data", arguments.data, "--steps",
+                arguments.steps, "--batch-tokens", arguments.tokens, *options.split())
+    line = json.loads(said.strip().splitlines()[-1])
+    peak = max(most - before for most, before in zip(line["peak_rss_mib"], line["start_rss_mib"]))
+    return rate(line["tokens"], line["seconds"]), line["losses"], peak
+
+
+def check(strategy, options, mine, theirs):
+    apart = max(abs(a - b) / b for a, b in zip(mine, theirs))
+    if apart > CLOSE:
+        sys.exit(f"peer_on_hosts: the losses of {strategy} and {options} differ by {apart:.1e}: they train on different "
+                 "documents or another model")
+
+
+def row(launcher, path, strategy, candidates, arguments, ranks):
+    rounds, rates = [], []
+    for _ in range(arguments.rounds):
+        mine, losses, peak = ours(arguments.program, launcher, path, arguments, ranks)
+        rates.append(mine)
+        results = []
+        for options in candidates:
+            theirs, their_losses, their_peak = peers(launcher, path, arguments, options)
+            check(strategy, options, losses, their_losses)
+            results.append((theirs, options, their_peak))
+        if results:
+            rounds.append((mine / max(results)[0], *max(results)))
+    if not candidates:
+        return f"| {strategy} | {median(rates):.0f} | | | | {peak:.0f} |\n"
+    ratio, theirs, options, their_peak = sorted(rounds)[len(rounds) // 2]
+    each = ", ".join(f"{found[0]:.2f}" for found in rounds)
+    return (f"| {strategy} | {median(rates):.0f} | `{options}` | {theirs:.0f} | {each} | "
+            f"{peak:.0f}, {their_peak:.0f} |\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    add_hosts(parser, cores="0.45")
+    parser.add_argument("--peer", required=True, type=os.path.abspath)
+    parser.add_argument("--peer-name", required=True, help="what the peer is, for the page")
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=16384, help="of a step")
+    parser.add_argument("--only", nargs="+", default=[], help="only these strategies")
+    arguments = parser.parse_args()
+    ranks = arguments.hosts * arguments.slots
+    text = HEAD
+    with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as folder:
+        print(text, end="", flush=True)
+        for strategy, candidates in PAIRS:
+            if arguments.only and strategy not in arguments.only:
+                continue
+            path = write_job(Path(folder) / strategy.replace(" ", "-"), strategy, arguments.data)
+            line = row(launcher, path, strategy, candidates, arguments, ranks)
+            print(line, end="", flush=True)
+            text += line
+    words = (f"bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --inter {arguments.inter} --intra {arguments.intra} "
+             f"--cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} --steps {arguments.steps} "
+             f"--tokens {arguments.tokens}")
+    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
+    (arguments.out / "peer_on_hosts.md").write_text(
+        f"# The demo's job on two test hosts beside {arguments.peer_name}\n\n{when}\n\n{text}")
+
+
+if __name__ == "__main__":
+    main()
