@@ -467,6 +467,10 @@ Keys run_keys() {
           .at_most(1e6),
       Row<kJob, &Job::fabric, &FabricSettings::strict>(
           "fabric.strict", "Check order and size of every message, and poison buffers; slow, for debugging."),
+      Row<kJob, &Job::fabric, &FabricSettings::nccl>(
+          "fabric.nccl",
+          "With run.device = \"cuda\" and a process for each rank, messages between devices go by NCCL; false: by way "
+          "of the hosts' memory, which is slower."),
       Row<kJob, &Job::fabric, &FabricSettings::interface>(
           "fabric.interface",
           "Network interface for TCP connections between ranks: a name, or a network such as \"10.0.0.0/8\" if hosts "

@@ -1,7 +1,10 @@
 // Channels: the queues in which the tasks of programs exchange messages.
 #pragma once
 
+#include <vector>
+
 #include "comm/fabric.hpp"
+#include "compiler/assemble.hpp"
 #include "ir/program.hpp"
 
 namespace switchyard::runtime {
@@ -18,5 +21,7 @@ enum class Within { operators, collectives, ring };
 comm::Channel channel_of(const ir::Task& transfer);
 /// Of what the ranks of a run, or some of them, exchange within it.
 comm::Channel channel_within(const ir::Task& run, Within who);
+/// Those on which the programs of these plans may move a device's memory, ascending.
+std::vector<int> device_channels(const compiler::Plans& plans);
 
 }  // namespace switchyard::runtime

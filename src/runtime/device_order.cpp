@@ -7,19 +7,37 @@ namespace {
 
 c10::impl::VirtualGuardImpl guard_of(const at::Device& device) { return c10::impl::VirtualGuardImpl(device.type()); }
 
+// In the calling thread's stream.
+std::shared_ptr<const c10::Event> recorded(const at::Device& device, c10::EventFlag flag) {
+  const auto event = std::make_shared<c10::Event>(device.type(), flag);
+  event->record(guard_of(device).getStream(device));
+  return event;
+}
+
 }  // namespace
 
 Mark Mark::here(const at::Device& device) {
   Mark mark;
-  if (device.is_cpu()) return mark;
-  const auto event = std::make_shared<c10::Event>(device.type());
-  event->record(guard_of(device).getStream(device));
-  mark.event_ = event;
+  if (!device.is_cpu()) mark.event_ = recorded(device, c10::EventFlag::PYTORCH_DEFAULT);
   return mark;
 }
 
 void Mark::wait() const {
   if (event_) event_->block(guard_of(event_->device()).getStream(event_->device()));
+}
+
+Instant Instant::here(const at::Device& device) {
+  Instant instant;
+  if (device.is_cpu())
+    instant.time_ = std::chrono::steady_clock::now();
+  else
+    instant.event_ = recorded(device, c10::EventFlag::BACKEND_DEFAULT);  // which keeps its time
+  return instant;
+}
+
+double Instant::seconds_since(const Instant& earlier) const {
+  if (event_) return earlier.event_->elapsedTime(*event_) / 1000;  // milliseconds
+  return std::chrono::duration<double>(time_ - earlier.time_).count();
 }
 
 void use_own_stream(const at::Device& device) {

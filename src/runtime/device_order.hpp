@@ -1,10 +1,11 @@
-// Order of work on a device: streams of threads, marks between them, waits of the host. On CPUs, where a call returns
-// when its work is done, all of this is nothing.
+// Order and times of work on a device: streams of threads, marks between them, waits of the host. On CPUs a call
+// returns when its work is done: there is nothing to order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
 
+#include <chrono>
 #include <memory>
 
 namespace switchyard::runtime {
@@ -22,6 +23,21 @@ class Mark {
   bool reached() const { return !event_ || event_->query(); }
 
  private:
+  std::shared_ptr<const c10::Event> event_;
+};
+
+/// When the calling thread was there; on a device, when its stream gets there.
+class Instant {
+ public:
+  Instant() = default;
+  static Instant here(const at::Device& device);
+  /// Whether the device has got there.
+  bool reached() const { return !event_ || event_->query(); }
+  /// Both are of the same device, and reached.
+  double seconds_since(const Instant& earlier) const;
+
+ private:
+  std::chrono::steady_clock::time_point time_;
   std::shared_ptr<const c10::Event> event_;
 };
 

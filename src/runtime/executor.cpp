@@ -1,11 +1,13 @@
 #include "runtime/executor.hpp"
 
 #include <ATen/ops/cat.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <cmath>
+#include <iterator>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
@@ -23,41 +25,6 @@ namespace {
 
 using ir::Task;
 using ir::TaskKind;
-
-// Where a run worked: cut at every change between computing and communication, and around waits.
-class SpanCutter {
- public:
-  SpanCutter(int id, Clock::time_point step_start) : id_(id), step_start_(step_start), at_(Clock::now()) {}
-  /// What passed since the last cut was work, until then.
-  void cut(bool communication, Clock::time_point until = Clock::now()) {
-    const double begin = seconds(at_), end = seconds(until);
-    at_ = until;
-    if (!spans_.empty() && spans_.back().communication == communication && spans_.back().end == begin)
-      spans_.back().end = end;
-    else if (end > begin)
-      spans_.push_back({.task = id_, .communication = communication, .begin = begin, .end = end});
-  }
-  /// A transfer beside the work.
-  void beside(Clock::time_point begin, Clock::time_point end) {
-    beside_.push_back({.task = id_, .communication = true, .begin = seconds(begin), .end = seconds(end)});
-  }
-  /// What passed since the last cut was not.
-  void skip() { at_ = Clock::now(); }
-  /// All, in order of their begin.
-  std::vector<TaskSpan> spans() const {
-    std::vector<TaskSpan> all = spans_;
-    all.insert(all.end(), beside_.begin(), beside_.end());
-    std::ranges::stable_sort(all, {}, &TaskSpan::begin);
-    return all;
-  }
-
- private:
-  double seconds(Clock::time_point at) const { return std::chrono::duration<double>(at - step_start_).count(); }
-
-  int id_;
-  Clock::time_point step_start_, at_;
-  std::vector<TaskSpan> spans_, beside_;
-};
 
 }  // namespace
 
@@ -96,9 +63,8 @@ struct Executor::Step {
         signals(flag_count(), executor.options_.device) {
     {
       const kernels::MemoryScope outside(nullptr);  // not a strategy's
-      loss_sums = zeros({1 + (labels().sources > 1 ? labels().sources + 1 : 0)}, DType::f64, e.options_.device);
+      loss_sums = zeros({1 + (labels().sources > 1 ? labels().sources : 0)}, DType::f64, e.options_.device);
     }
-    make_room(compiler::kStart);
     for (const auto& [queue, bytes] : compiler::encoding_rooms(program, e.rank_, plans))
       encoding_rooms[queue] = empty({bytes}, DType::u8, at::kCPU);
     for (const int id : tasks) {
@@ -199,17 +165,16 @@ struct Executor::Step {
   void execute(int id) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
     try {
-      const auto arrived = Clock::now();
+      TaskTimes of_task(id, task, e.options_.device);
       await(task);
       used(uses_until_start(id));
-      const auto started = Clock::now();
-      SpanCutter cutter(id, start);
+      of_task.start();
       const double before = input.probe.clock();
-      perform(id, task, cutter);
+      perform_within_memory(id, task, of_task);
       if (input.probe.computed && task.kind() != TaskKind::run && !ir::is_transfer(task.kind()))
         keep_computed({.task = id, .seconds = input.probe.clock() - before});
-      if (input.probe.spans) keep_spans(task, cutter);
-      account(task, std::chrono::duration<double>(started - arrived).count(), seconds_since(started));
+      of_task.end();
+      keep(std::move(of_task));
       finished(id);
     } catch (const Cancelled&) {
     } catch (const std::exception& error) {
@@ -218,11 +183,9 @@ struct Executor::Step {
     }
   }
 
-  void keep_spans(const Task& task, SpanCutter& cutter) {
-    cutter.cut(ir::is_transfer(task.kind()));
+  void keep(TaskTimes&& of_task) {
     const std::lock_guard lock(mutex);
-    const std::vector<TaskSpan> spans = cutter.spans();
-    result.spans.insert(result.spans.end(), spans.begin(), spans.end());
+    times.push_back(std::move(of_task));
   }
 
   void keep_computed(const ir::ComputedTime& time) {
@@ -230,30 +193,26 @@ struct Executor::Step {
     result.computed.push_back(time);
   }
 
-  void account(const Task& task, double waited, double worked) {
-    const std::lock_guard lock(mutex);
-    if (task.queue == ir::Queue::compute) {
-      result.times.waiting += waited + hook_wait;
-      result.times.parameters += hook_wait;
-      result.times.compute += worked - hook_wait;
-      hook_wait = 0;
-      result.times.collectives = collectives;
-      result.times.hidden = hidden;
-    } else if (task.queue == ir::Queue::switching) {
-      result.times.switching += worked;
-    } else if (task.queue == ir::Queue::bulk) {
-      result.times.reducing += worked;
+  void perform_within_memory(int id, const Task& task, TaskTimes& of_task) {
+    try {
+      perform(id, task, of_task);
+    } catch (const c10::OutOfMemoryError& error) {
+      user_error(
+          "rank {}: its device has no memory left for {}: {}. Set a lower run.memory_budget, so that plans leave more "
+          "of "
+          "it free, a smaller micro_batch_tokens, or recompute = \"full\".",
+          e.rank_, ir::name_of(task), error.what_without_backtrace());
     }
   }
 
-  void perform(int id, const Task& task, SpanCutter& cutter) {
+  void perform(int id, const Task& task, TaskTimes& of_task) {
     switch (task.kind()) {
       case TaskKind::allocate:
         return e.store_.working.allocate(key(task.phase), key(task.phase - 1), task.unit());
       case TaskKind::move:
         return move(id, task);
       case TaskKind::run:
-        return run(id, task, cutter);
+        return run(id, task, of_task);
       case TaskKind::send:
         return send(id, task);
       case TaskKind::zero_fill:
@@ -354,25 +313,17 @@ struct Executor::Step {
     return state;
   }
 
-  void run(int id, const Task& task, SpanCutter& cutter) {
+  void run(int id, const Task& task, TaskTimes& of_task) {
     StageRunner& stage = runner_of(task);
     MicroBatchState& state = state_of(task, task.stage(), stage);
     RunHooks hooks;
     hooks.await = [&](int unit) {
-      cutter.cut(false);
-      const auto arrived = Clock::now();
+      of_task.pause();
       for (const ir::Wait& wait : task.after)
         if (wait.unit == unit && mine(wait.task)) signals.wait(static_cast<size_t>(wait.task));
-      hook_wait += seconds_since(arrived);
-      cutter.skip();
+      of_task.resume();
     };
-    hooks.collective = [&](RunHooks::Time begin, RunHooks::Time end, RunHooks::Time waiting) {
-      cutter.cut(false, waiting);
-      cutter.skip();
-      cutter.beside(begin, end);
-      collectives += std::chrono::duration<double>(end - begin).count();
-      hidden += std::max(0.0, std::chrono::duration<double>(std::min(end, waiting) - begin).count());
-    };
+    hooks.collective = [&](const Flight::Times& exchange) { of_task.exchanged(exchange); };
     const ir::Segment& segment = stage.stage.segment(task.pass());
     hooks.clock = input.probe.clock;
     if (input.probe.times_operators())
@@ -564,12 +515,8 @@ struct Executor::Step {
   }
 
   // Without an update no task sums over the ranks.
-  void keep_own_loss() { keep_loss(on_host(losses())); }
+  void keep_own_loss() { keep_loss(on_host(loss_sums)); }
 
-  // Sums of the loss: all, then each source's, if there are several.
-  at::Tensor losses() const {
-    return loss_sums.numel() == 1 ? loss_sums : loss_sums.narrow(0, 0, loss_sums.numel() - 1);
-  }
   void keep_loss(const std::vector<double>& sums) {
     result.loss = sums[0];
     result.source_loss.assign(sums.begin() + 1, sums.end());
@@ -598,7 +545,7 @@ struct Executor::Step {
       const kernels::MemoryScope outside(nullptr);
       at::Tensor squares = zeros({1}, DType::f64, e.options_.device);
       e.store_.home.add_gradient_squares(squares);
-      sums = on_host(at::cat({squares, losses()}));
+      sums = on_host(at::cat({squares, loss_sums}));
     }
     comm::all_reduce(e.fabric_, channel_of(task), "norm", row_of(id), sums.data(), static_cast<i64>(sums.size()),
                      DType::f64);
@@ -625,10 +572,9 @@ struct Executor::Step {
   std::map<compiler::UnitUse, int> users;     // tasks to come that need it
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
-  at::Tensor loss_sums;  // of the compute stream: all, then those of each source, if there are several, and of padding
-  double hook_wait = 0, collectives = 0, hidden = 0;  // of the compute stream
+  at::Tensor loss_sums;          // of the compute stream: all, then those of each source, if there are several
+  std::vector<TaskTimes> times;  // of tasks that this thread knows to be issued
   StepResult result;
-  const Clock::time_point start = Clock::now();
 };
 
 Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fabric, ExecutorOptions options)
@@ -679,7 +625,9 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
     if (task.kind() == TaskKind::run || task.kind() == TaskKind::zero_fill) step.runner_of(task);
   }
+  step.make_room(compiler::kStart);
   const Mark begun = Mark::here(options_.device);
+  const Instant step_start = Instant::here(options_.device);
   std::map<Stream*, Mark> ends;
   for (const int id : step.tasks) {
     Stream& on = stream(program.tasks[static_cast<size_t>(id)]);
@@ -693,8 +641,22 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   if (step.signals.failed()) wait_for_device(options_.device);  // its memory is given back in no order
   step.signals.rethrow();
   if (!input.update) step.keep_own_loss();
+  if (input.probe.spans) wait_for_device(options_.device);  // a step that is traced is known to its end
   step.result.times.total = seconds_since(start);
+  keep_times(step, step_start);
   return step.result;
+}
+
+void Executor::keep_times(Step& step, const Instant& step_start) {
+  if (step.input.probe.spans)
+    for (const TaskTimes& of_task : step.times)
+      for (const TaskSpan& span : of_task.spans(step_start)) step.result.spans.push_back(span);
+  std::ranges::move(step.times, std::back_inserter(late_));
+  std::erase_if(late_, [&](const TaskTimes& of_task) {
+    if (!of_task.reached()) return false;
+    of_task.add_to(step.result.times);
+    return true;
+  });
 }
 
 }  // namespace switchyard::runtime

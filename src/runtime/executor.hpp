@@ -16,6 +16,7 @@
 #include "runtime/segment_runner.hpp"
 #include "runtime/store.hpp"
 #include "runtime/stream.hpp"
+#include "runtime/task_times.hpp"
 
 namespace switchyard::runtime {
 
@@ -63,24 +64,6 @@ struct StepInput {
   const compiler::Plans* plans = nullptr;
 };
 
-/// A span of time in which a task of the Program worked, in seconds from the step's start on this rank, without what it
-/// waited for other tasks. communication: a transfer, or a collective inside a run; counts from when this rank was
-/// ready for it, so it may wait for its peers within.
-struct TaskSpan {
-  int task = 0;
-  bool communication = false;
-  double begin = 0, end = 0;
-};
-
-/// Seconds of this rank's streams in one step.
-struct StepTimes {
-  double total = 0, compute = 0, waiting = 0;  // waiting: of the compute stream, for anything
-  double parameters = 0;                       // part of waiting: for parameters of a switch
-  double switching = 0, reducing = 0;          // busy time of these streams
-  double collectives = 0,
-         hidden = 0;  // of the collective queue; hidden: part of it that the compute stream didn't wait for
-};
-
 struct StepResult {
   double loss = 0;  // sum of weighted token losses over all ranks: the mean over the global batch; in an evaluation
                     // over this rank's alone
@@ -113,6 +96,7 @@ class Executor {
  private:
   struct Step;
   struct StageRunner;
+  void keep_times(Step& step, const Instant& step_start);
   std::unique_ptr<Stream> new_stream(int threads);
   Stream& stream(const ir::Task& task);
   Stream& collective_stream();
@@ -130,6 +114,7 @@ class Executor {
       stage_runners_;  // plans, strategy, replica, stage
   std::vector<Logits> logits_;
   i64 steps_ = 0;
+  std::vector<TaskTimes> late_;  // of tasks that may not have ended
 };
 
 }  // namespace switchyard::runtime

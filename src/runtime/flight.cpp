@@ -8,9 +8,9 @@ namespace switchyard::runtime {
 struct Flight::State {
   State(std::function<void()> what, const at::Device& where) : work(std::move(what)), device(where) {}
   void run() {
-    times.begin = std::chrono::steady_clock::now();
+    times.begin = Instant::here(device);
     work();
-    times.end = std::chrono::steady_clock::now();
+    times.end = Instant::here(device);
   }
 
   std::function<void()> work;
@@ -51,7 +51,7 @@ void Flight::start(Stream& stream) {
 
 const Flight::Times& Flight::wait() {
   if (!started_) return state_->times;
-  state_->times.waiting = std::chrono::steady_clock::now();
+  state_->times.waiting = Instant::here(state_->device);
   state_->ended.get();
   state_->finished.wait();
   return state_->times;

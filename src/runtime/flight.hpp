@@ -1,7 +1,6 @@
 // Work of a rank on its way beside what the rank computes.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 
@@ -15,7 +14,7 @@ class Flight {
  public:
   /// When it ran, and since when the caller waited for it.
   struct Times {
-    std::chrono::steady_clock::time_point begin, end, waiting;
+    Instant begin, end, waiting;
   };
   /// device: to which the work is given. What is started comes after what the starting thread had given to it, and
   /// before what the waiting thread gives to it next.

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,7 +13,7 @@
 #include "config/rope_scaling.hpp"
 #include "ir/code.hpp"
 #include "runtime/feeds.hpp"
-#include "runtime/stream.hpp"
+#include "runtime/flight.hpp"
 
 namespace switchyard::runtime {
 
@@ -40,8 +39,7 @@ struct RingLink {
   i64* row = nullptr;
   std::vector<int> peers{};
   Stream* stream = nullptr;
-  using Time = std::chrono::steady_clock::time_point;
-  std::function<void(Time begin, Time end, Time waiting)> exchanged{};
+  std::function<void(const Flight::Times&)> exchanged{};
 };
 
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
@@ -127,9 +125,7 @@ class Reshard {
  private:
   at::Tensor view(layout::Place place, const layout::Box& units) const;
   codecs::Codec codec_of(const layout::Piece& piece) const;
-  int rank_of(const layout::Piece& piece) const {
-    return replica_.collectives.ranks[static_cast<size_t>(piece.peer)];
-  }
+  int rank_of(const layout::Piece& piece) const { return replica_.collectives.ranks[static_cast<size_t>(piece.peer)]; }
 
   const ir::Buffer &from_, &to_;
   const layout::Exchange& exchange_;

@@ -163,7 +163,7 @@ Flight KeyTransfer::start(const char* what, const std::vector<batch::KeyMessage>
     flight.start(*ring.stream);
     ++on_their_way_;
   } else if (const Flight::Times& times = flight.run(); ring.exchanged) {
-    ring.exchanged(times.begin, times.end, times.waiting);
+    ring.exchanged(times);
   }
   return flight;
 }
@@ -172,7 +172,7 @@ void KeyTransfer::land(std::optional<Flight>& flight) {
   if (flight && flight->started()) {
     const Flight::Times& times = flight->wait();
     --on_their_way_;
-    if (call_.replica.ring.exchanged) call_.replica.ring.exchanged(times.begin, times.end, times.waiting);
+    if (call_.replica.ring.exchanged) call_.replica.ring.exchanged(times);
   }
   flight.reset();
 }

@@ -100,7 +100,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
   size_t await = from(segment.awaits), release = from(segment.releases);
   Collectives collectives(replica.stream);
   const auto report = [&](const std::optional<Collectives::Times>& times) {
-    if (times && hooks.collective) hooks.collective(times->begin, times->end, times->waiting);
+    if (times && hooks.collective) hooks.collective(*times);
   };
   const auto start = [&](size_t i) {
     const ir::Instr& instr = code[i];

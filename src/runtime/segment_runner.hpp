@@ -1,7 +1,6 @@
 // Runs a stage's segments on one rank: allocates results, calls kernels, frees what nothing reads any more.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <map>
 
@@ -26,9 +25,8 @@ struct MicroBatchState {
 /// collective: after one, with when it ran, and since when the run waited for it; timed: after an operator, with its
 /// instruction's number in the segment and what it took by `clock`; both may be empty.
 struct RunHooks {
-  using Time = std::chrono::steady_clock::time_point;
   std::function<void(int unit)> await, release;
-  std::function<void(Time begin, Time end, Time waiting)> collective{};
+  std::function<void(const Flight::Times&)> collective{};
   std::function<void(int instr, Seconds time)> timed{};
   SecondsClock clock = wall_seconds;
 };

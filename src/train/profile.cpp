@@ -15,6 +15,7 @@
 #include "config/emulated_cluster.hpp"
 #include "kernels/memory.hpp"
 #include "kernels/threads.hpp"
+#include "train/channels.hpp"
 #include "train/host_share.hpp"
 #include "train/profile_codecs.hpp"
 #include "train/profile_compute.hpp"
@@ -131,7 +132,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     hardware.device.memory = {kernels::machine_memory() / devices};
     if (!settings.emulated) {
       progress.show("links", 0);
-      profile_links(barrier, rank, hardware);
+      on_devices(fabric, rank.device, {kLinkChannel}, patient,
+                 [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
     }
     for (const Precision& precision : settings.precisions) {
       const std::string what = fmt::format("operators in {}", name_of(precision));

@@ -15,6 +15,7 @@
 #include "compiler/job_plans.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/optimizer.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/tensors.hpp"
 #include "train/bench_rank.hpp"
 #include "train/rank.hpp"
@@ -229,7 +230,7 @@ cluster::EfficiencyCurve lockstep_of(const CallsOfSteps& settled, MeasurementBar
 class Movers {
  public:
   Movers(MeasurementBarrier& barrier, DType type, const at::Device& device)
-      : barrier_(barrier), size_(static_cast<double>(size_of(type))) {
+      : barrier_(barrier), device_(device), size_(static_cast<double>(size_of(type))) {
     for (const i64 elements : {i64{1} << 12, i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 23}) {
       const auto made = [&] {
         return at::rand({elements}, at::TensorOptions().dtype(runtime::scalar_type(type)).device(device));
@@ -246,7 +247,13 @@ class Movers {
   }
 
   void run(SecondsClock clock) {
-    for (Mover& mover : movers_) mover.least = std::min(mover.least, barrier_.least_of(mover.work, clock));
+    for (Mover& mover : movers_) {
+      const auto done = [&] {
+        mover.work();
+        runtime::wait_for_stream(device_);
+      };
+      mover.least = std::min(mover.least, barrier_.least_of(done, clock));
+    }
   }
   void add_to(std::map<std::string, cluster::OperatorTable>& tables, const cluster::EfficiencyCurve& kept) const {
     for (const Mover& mover : movers_)
@@ -267,6 +274,7 @@ class Movers {
   }
 
   MeasurementBarrier& barrier_;
+  const at::Device device_;
   const double size_;
   std::vector<Mover> movers_;
 };

@@ -12,6 +12,7 @@
 
 #include "comm/measure.hpp"
 #include "kernels/threads.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/tensors.hpp"
 #include "runtime/transfer.hpp"
 #include "train/channels.hpp"
@@ -30,8 +31,8 @@ constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;  // bytes; in a s
 
 class LinkProfiler {
  public:
-  LinkProfiler(MeasurementBarrier& barrier, const RankSettings& settings)
-      : barrier_(barrier), fabric_(barrier.fabric()), settings_(settings) {}
+  LinkProfiler(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings)
+      : barrier_(barrier), fabric_(fabric), settings_(settings) {}
 
   // Empty if no two ranks have such a link. Between hosts, one pair for each two hosts shows the rate of a port, and
   // all pairs together whether they share it.
@@ -82,6 +83,7 @@ class LinkProfiler {
     transfer.receive(*peer, to, sum);
     const comm::Channel channel{kLinkChannel, {std::min(fabric_.rank(), *peer), std::max(fabric_.rank(), *peer)}};
     transfer.run(fabric_, channel, "profile", ++row_);
+    runtime::wait_for_stream(settings_.device);
   }
 
   // Buffers used in turn, so that caches don't hold them.
@@ -137,6 +139,7 @@ class LinkProfiler {
     at::Tensor product = at::mm(a, a);
     const auto multiply = [&](int times) {
       for (int i = 0; i < times; ++i) at::mm_out(product, a, a);
+      runtime::wait_for_stream(settings_.device);
     };
     const auto transfer = [&](int times) {
       for (int i = 0; i < times; ++i) {
@@ -195,8 +198,9 @@ cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>
   return link;
 }
 
-void profile_links(MeasurementBarrier& barrier, const RankSettings& settings, cluster::Hardware& hardware) {
-  LinkProfiler profiler(barrier, settings);
+void profile_links(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings,
+                   cluster::Hardware& hardware) {
+  LinkProfiler profiler(barrier, fabric, settings);
   // A single rank has no link to measure; messages to itself cost nothing.
   hardware.intra_host =
       profiler.measure(Link::intra_host, hardware.devices_per_host).value_or(cluster::LinkClass{{0}, {1e12}});

@@ -15,9 +15,10 @@ namespace switchyard::train {
 /// curve has shares of it.
 cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>> times);
 
-/// Fills in the classes of links that the ranks have, and the slowdown of overlap with computing. shared_by: one device
-/// per port, or all devices of a host, if pairs that exchange at once divide the rate of a single pair. Every rank
-/// calls it and gets the same result.
-void profile_links(MeasurementBarrier& barrier, const RankSettings& settings, cluster::Hardware& hardware);
+/// Fills in the classes of links that the ranks have, and the slowdown of overlap with computing. fabric: by which they
+/// exchange what lies on their devices. shared_by: one device per port, or all devices of a host, if pairs that
+/// exchange at once divide the rate of a single pair. Every rank calls it and gets the same result.
+void profile_links(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings,
+                   cluster::Hardware& hardware);
 
 }  // namespace switchyard::train

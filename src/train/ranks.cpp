@@ -6,10 +6,12 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <vector>
+#include <utility>
 
 #include "base/errors.hpp"
+#include "comm/nccl_fabric.hpp"
 #include "comm/thread_fabric.hpp"
+#include "runtime/tensor_device.hpp"
 
 namespace switchyard::train {
 
@@ -67,6 +69,20 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
   for (auto& fabric : fabrics) threads.emplace_back([&guarded, &fabric] { guarded(*fabric); });
   for (std::thread& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
+}
+
+void on_devices(comm::Fabric& host, const at::Device& device, std::vector<int> channels,
+                const config::FabricSettings& settings, const std::function<void(comm::Fabric&)>& work) {
+  if (device.is_cpu() || host.moves_device_memory() || host.size() == 1 || !settings.nccl) return work(host);
+  const auto fabric =
+      comm::nccl_fabric(host, *runtime::block_device(device),
+                        {.channels = std::move(channels), .timeout = timeout_of(settings), .strict = settings.strict});
+  try {
+    work(*fabric);
+  } catch (const std::exception& error) {
+    fabric->abort(error.what());  // before the fabric says less of it, as it is taken down
+    throw;
+  }
 }
 
 }  // namespace switchyard::train

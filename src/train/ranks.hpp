@@ -1,9 +1,12 @@
 // Ranks of a run: threads of this process, or this process as one of many.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <chrono>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "comm/fabric.hpp"
 #include "comm/launch.hpp"
@@ -29,5 +32,12 @@ comm::FabricOptions fabric_options(const config::FabricSettings& settings);
 /// first error; a failing rank aborts the fabric, so that no other waits for it.
 void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster,
               const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work);
+
+/// Calls `work` with the fabric by which this rank and the others, who call it too, exchange what lies on their
+/// devices: NCCL's for these channels on top of `host`, where `device` is none of a CPU, `host` moves no memory of
+/// devices and settings.nccl does not forbid it; `host` itself otherwise. If `work` throws, the fabric is aborted with
+/// the reason, which others hear.
+void on_devices(comm::Fabric& host, const at::Device& device, std::vector<int> channels,
+                const config::FabricSettings& settings, const std::function<void(comm::Fabric&)>& work);
 
 }  // namespace switchyard::train

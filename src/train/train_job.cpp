@@ -20,6 +20,7 @@
 #include "files/model_folder.hpp"
 #include "files/run_lock.hpp"
 #include "kernels/memory.hpp"
+#include "runtime/channels.hpp"
 #include "runtime/tensors.hpp"
 #include "train/batch_planner.hpp"
 #include "train/channels.hpp"
@@ -49,10 +50,21 @@ files::ModelFiles model_files_of(const config::Job& job, int rank) {
   return files::model_files(job.model.config, DType::f32, job.model.path, job.data.path);
 }
 
+RankSettings rank_settings_of(const config::Job& job) {
+  RankSettings settings;
+  settings.threads = job.run.emulate.empty() ? job.run.threads : 1;
+  settings.memory_budget = job.run.memory_budget.count;
+  settings.prefetch = job.run.prefetch;
+  settings.seed = static_cast<std::uint64_t>(job.seed);
+  return settings;
+}
+
 class JobOnRank {
  public:
+  // share: the rank's threads and device.
   JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources,
-            const std::vector<data::Source>& validated, comm::Fabric& fabric, bool threads_of_one_process)
+            const std::vector<data::Source>& validated, comm::Fabric& fabric, const compiler::Plans& plans,
+            const RankSettings& share)
       : job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
@@ -60,9 +72,9 @@ class JobOnRank {
         sampler_(data::sampler_of(sources, job_)),
         memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory()),
         scope_(&memory_),
-        plans_(compiler::plans_of(job_, fabric.cluster())),
+        plans_(plans),
         work_(compiler::work_model(job_.model.config)),
-        rank_settings_(with_host_share(rank_settings(), fabric, job_.run.device, threads_of_one_process)),
+        rank_settings_(with_memory(share, memory_)),
         rank_(plans_, job_.model.config, fabric, rank_settings_),
         planner_(job_, sources, sampler_, plans_, fabric, settings.hardware ? &*settings.hardware : nullptr),
         files_(fabric, comm::everyone(fabric, kFileChannel), comm::sign_interval(timeout_of(job_.fabric))),
@@ -133,6 +145,7 @@ class JobOnRank {
     const runtime::Probe probe = recorder_.planned();
     const i64 checkpoint_copy = saver_.copied_bytes();
     rank_.assemble(plan);
+    if (const batch::StepPlan* following = planner_.following()) rank_.assemble_ahead(*following);
     make_room();
     const std::vector<bool> read = rank_.documents_read(plan, batch.sequences.size());
     if (!std::exchange(announced_, true)) recorder_.aside([&] { announce(); });
@@ -215,13 +228,8 @@ class JobOnRank {
 
   i64 vocabulary() const { return job_.model.config.vocab_size; }
 
-  RankSettings rank_settings() {
-    RankSettings settings;
-    settings.threads = job_.run.emulate.empty() ? job_.run.threads : 1;
-    settings.memory_budget = job_.run.memory_budget.count;
-    settings.prefetch = job_.run.prefetch;
-    settings.seed = static_cast<std::uint64_t>(job_.seed);
-    settings.memory = &memory_;
+  static RankSettings with_memory(RankSettings settings, kernels::RankMemory& memory) {
+    settings.memory = &memory;
     return settings;
   }
 
@@ -232,7 +240,7 @@ class JobOnRank {
   data::Sampler sampler_;
   kernels::RankMemory memory_;
   kernels::MemoryScope scope_;
-  compiler::Plans plans_;
+  const compiler::Plans& plans_;
   batch::WorkModel work_;
   LearningRate rate_;
   bool announced_ = false;
@@ -304,12 +312,16 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   std::atomic<int> stopped_by = 0;
   on_ranks(
       job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
-      fabric_options(job.fabric), [&](comm::Fabric& fabric) {
+      fabric_options(job.fabric), [&](comm::Fabric& ranks) {
         std::optional<RunFolder> folder;
-        if (fabric.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force);
-        comm::MeteredFabric metered(fabric);
-        stopped_by =
-            JobOnRank(settings, sources, validated, settings.emulated ? metered : fabric, !launch.distributed).run();
+        if (ranks.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force);
+        comm::MeteredFabric metered(ranks);
+        comm::Fabric& host = settings.emulated ? metered : ranks;
+        const compiler::Plans plans = compiler::plans_of(job, host.cluster());
+        const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
+        on_devices(host, share.device, runtime::device_channels(plans), job.fabric, [&](comm::Fabric& fabric) {
+          stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share).run();
+        });
       });
   return stopped_by;
 }

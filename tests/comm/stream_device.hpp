@@ -85,7 +85,10 @@ class StreamDevice final : public BlockDevice {
       queue_.push_back(std::move(work));
       changed_.notify_one();
     }
-    void use(std::byte* data, std::int64_t bytes, bool write) override { fake_.use(contiguous(data, bytes), write); }
+    std::byte* use(std::byte* data, std::int64_t bytes, bool write) override {
+      fake_.use(contiguous(data, bytes), write);
+      return data;
+    }
     void rethrow() {
       const std::lock_guard lock(mutex_);
       if (fault_) std::rethrow_exception(fault_);

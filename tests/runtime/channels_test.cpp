@@ -1,10 +1,14 @@
 #include "runtime/channels.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
+#include <mutex>
 #include <set>
 
+#include "comm/forwarding_fabric.hpp"
 #include "compiler/order.hpp"
 #include "tiny_job.hpp"
 
@@ -55,6 +59,48 @@ TEST(Channels, of_a_step_with_many_strategies_are_few) {
     EXPECT_EQ(queues.try_emplace(channel_of(task).id, queue).first->second, queue) << ir::name_of(task);
   }
   EXPECT_EQ(queues.size(), 5u) << "norm, moves, reductions, and between two stages forward and backward";
+}
+
+// Strategies with every kind of task between them.
+const std::vector<std::vector<std::string>> kStrategies = {{"1,1,1"},          {"2,1,1"},
+                                                           {"1,2,2", "4,1,1"}, {"dp=2,pp=2,schedule=zero-bubble"},
+                                                           {"ring=2,tp=2"},    {"dp=4,zero=3", "1,4,1"}};
+
+// A fabric that keeps the channels of messages between ranks that belong to programs.
+class ChannelFabric final : public comm::ForwardingFabric {
+ public:
+  ChannelFabric(std::unique_ptr<comm::Fabric> inner, std::set<int>& seen, std::mutex& mutex)
+      : ForwardingFabric(std::move(inner)), seen_(seen), mutex_(mutex) {}
+  void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
+    if (channel.id >= kFirstChannel && transaction.name != "norm" && !transaction.ops.empty()) {
+      const std::lock_guard lock(mutex_);
+      seen_.insert(channel.id);
+    }
+    ForwardingFabric::run(channel, transaction);
+  }
+
+ private:
+  std::set<int>& seen_;
+  std::mutex& mutex_;
+};
+
+TEST(Channels, of_devices_are_all_on_which_a_job_moves_tensors_and_few_more) {
+  for (const std::vector<std::string>& strategies : kStrategies) {
+    const compiler::Plans plans = tiny_plans(strategies, 4);
+    std::set<int> seen;
+    std::mutex mutex;
+    TinyOptions options;
+    if (strategies.size() > 1) options.bounds = {kLongest, kLongest / 2};
+    options.wrap = [&](std::unique_ptr<comm::Fabric> fabric) {
+      return std::make_unique<ChannelFabric>(std::move(fabric), seen, mutex);
+    };
+    const TinyRun run = run_tiny(plans, {tiny_documents(9, 1)}, options);
+    ASSERT_THAT(run.ends, testing::Each(testing::IsEmpty()));
+    const std::vector<int> named = device_channels(plans);
+    EXPECT_TRUE(std::ranges::is_sorted(named));
+    for (const int channel : seen) EXPECT_TRUE(std::ranges::binary_search(named, channel)) << channel;
+    EXPECT_LE(named.size(), seen.size() + 3);
+  }
 }
 
 }  // namespace

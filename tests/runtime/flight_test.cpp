@@ -23,7 +23,7 @@ TEST(Flight, GoesOnBesideWhoStartedItAndIsWaitedFor) {
   gate.set_value();
   const Flight::Times times = flight.wait();
   EXPECT_EQ(value, 7);
-  EXPECT_LE(times.begin, times.end);
+  EXPECT_GE(times.end.seconds_since(times.begin), 0);
 }
 
 TEST(Flight, WithoutAStreamRunsAtOnceAndIsWaitedForAllTheTime) {
@@ -31,9 +31,9 @@ TEST(Flight, WithoutAStreamRunsAtOnceAndIsWaitedForAllTheTime) {
   Flight flight([&] { value = 7; });
   const Flight::Times times = flight.run();
   EXPECT_EQ(value, 7);
-  EXPECT_EQ(times.waiting, times.begin);
+  EXPECT_EQ(times.waiting.seconds_since(times.begin), 0);
   EXPECT_FALSE(flight.started());
-  EXPECT_EQ(flight.wait().end, times.end);
+  EXPECT_EQ(flight.wait().end.seconds_since(times.end), 0);
 }
 
 TEST(Flight, ThrowsWhatMadeItFailWhereItIsWaitedFor) {

@@ -79,8 +79,9 @@ std::vector<Result> run(const batch::MicroBatch& mb, DType type, DType state, co
                  .row = &number,
                  .peers = {0, 1, 2},
                  .stream = way.beside ? &stream : nullptr,
-                 .exchanged = [&](auto begin, auto end, auto waiting) {
-                   exchanges += begin <= end && (way.beside || waiting == begin);
+                 .exchanged = [&](const Flight::Times& times) {
+                   exchanges += times.end.seconds_since(times.begin) >= 0 &&
+                                (way.beside || times.waiting.seconds_since(times.begin) == 0);
                  }};
     KernelCall call{instr, stage, 0, {}, {}, feeds, rope, link, state};
     Result& result = results[rank];

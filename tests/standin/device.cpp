@@ -17,14 +17,18 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 #include <vector>
 
+#include "comm/standin_nccl/stream.hpp"
 #include "memory.hpp"
 #include "ordering.hpp"
 
@@ -78,13 +82,81 @@ class HostCopies {
   std::string fault_;
 };
 
+// A stream as the stand-in for NCCL takes it. The device's other work is done where it is given; messages may have to
+// wait for their peers, which only another thread can do.
+class MessageStream final : public comm::StandinStream {
+ public:
+  explicit MessageStream(int number) : number_(number) {}
+  ~MessageStream() override {
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void run(std::function<void()> work) override {
+    if (thread_.joinable()) thread_.join();
+    free_ = false;
+    thread_ = std::thread([this, does = std::move(work)] {
+      try {
+        does();
+      } catch (const std::exception& error) {
+        const std::lock_guard lock(mutex_);
+        if (fault_.empty()) fault_ = error.what();
+      }
+      free_ = true;
+    });
+  }
+  bool is_free() override { return free_; }
+  std::byte* use(std::byte* data, std::int64_t bytes, bool write) override;
+
+  std::string take_fault() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(fault_, {});
+  }
+
+ private:
+  const int number_;
+  std::atomic<bool> free_ = true;
+  std::thread thread_;
+  std::mutex mutex_;
+  std::string fault_;
+};
+
+struct Event {
+  Clock mark;
+  int asked = 0;
+  std::chrono::steady_clock::time_point time;
+};
+
+// What the host learns by asking whether an event was reached: no work and no memory is ordered by that.
+class Questions {
+ public:
+  /// Yes to whoever asks again, and from then on for what the event follows.
+  bool answer(Event& event) {
+    const std::lock_guard lock(mutex_);
+    told_.resize(std::max(told_.size(), event.mark.size()));
+    bool known = true;
+    for (std::size_t s = 0; s < event.mark.size(); ++s) known = known && event.mark[s] <= told_[s];
+    if (!known && ++event.asked > 1) {
+      for (std::size_t s = 0; s < event.mark.size(); ++s) told_[s] = std::max(told_[s], event.mark[s]);
+      known = true;
+    }
+    return known;
+  }
+
+ private:
+  std::mutex mutex_;
+  Clock told_;
+};
+
 struct State {
+  Questions questions;
   Ordering ordering{kCapacity};
   Memory memory{kCapacity, ordering};
   HostCopies host_copies;
   std::atomic<std::int64_t> synchronizations = 0;
   std::vector<int> streams;
   std::atomic<int> next_stream = 0;
+  std::mutex message_mutex;
+  std::map<int, MessageStream> message_streams;
   std::mutex pinned_mutex;
   std::map<const void*, std::size_t> pinned;  // begin -> bytes
 
@@ -108,6 +180,20 @@ struct State {
 State& state() {
   static State& all = *new State;  // tensors of static objects are freed when the process ends
   return all;
+}
+
+std::byte* MessageStream::use(std::byte* data, std::int64_t bytes, bool write) {
+  const Region region{{state().memory.offset_of(data)}, static_cast<std::size_t>(bytes)};
+  if (write)
+    state().ordering.work(number_, "receive", {}, {region});
+  else
+    state().ordering.work(number_, "send", {region}, {});
+  return state().memory.inside(data);
+}
+
+MessageStream& message_stream(int number) {
+  const std::lock_guard lock(state().message_mutex);
+  return state().message_streams.try_emplace(number, number).first->second;
 }
 
 thread_local int current_stream = 0;
@@ -193,23 +279,28 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return stream_of(std::exchange(current_stream, static_cast<int>(stream.id())));
   }
   void* getStreamNativeHandle(c10::Stream stream) const override {
-    return reinterpret_cast<void*>(static_cast<std::intptr_t>(stream.id()));
+    return static_cast<comm::StandinStream*>(&message_stream(static_cast<int>(stream.id())));
   }
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
-    if (!*event) *event = new Clock;
-    *static_cast<Clock*>(*event) = state().ordering.mark(static_cast<int>(stream.id()));
+    if (!*event) *event = new Event;
+    of(*event).mark = state().ordering.mark(static_cast<int>(stream.id()));
+    of(*event).asked = 0;
+    of(*event).time = std::chrono::steady_clock::now();
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event) state().ordering.wait_for(static_cast<int>(stream.id()), *static_cast<Clock*>(event));
+    if (event) state().ordering.wait_for(static_cast<int>(stream.id()), of(event).mark);
   }
   bool queryEvent(void* event) const override {
-    return !event || state().ordering.host_knows(*static_cast<Clock*>(event));
+    return !event || state().ordering.host_knows(of(event).mark) || state().questions.answer(of(event));
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Clock*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
   void synchronizeEvent(void* event) const override {
-    if (event) state().host_waits_for(*static_cast<Clock*>(event));
+    if (event) state().host_waits_for(of(event).mark);
+  }
+  double elapsedTime(void* from, void* to, c10::DeviceIndex) const override {
+    return std::chrono::duration<double, std::milli>(of(to).time - of(from).time).count();
   }
   bool queryStream(const c10::Stream& stream) const override {
     return state().ordering.host_knows(state().ordering.mark(static_cast<int>(stream.id())));
@@ -223,6 +314,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 
  private:
+  static Event& of(void* event) { return *static_cast<Event*>(event); }
   static c10::Stream stream_of(int number) { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), number); }
 };
 
@@ -437,6 +529,8 @@ std::int64_t live_bytes() { return state().memory.live(); }
 std::int64_t peak_bytes() { return state().memory.peak(); }
 void reset_peak() { state().memory.reset_peak(); }
 
+void limit_memory(std::int64_t bytes) { state().memory.limit(static_cast<std::size_t>(bytes)); }
+
 void start_over() {
   state().host_waits_for(state().ordering.mark_of_all());
   take_fault();
@@ -444,8 +538,14 @@ void start_over() {
 }
 
 std::string take_fault() {
-  const std::string freed = state().ordering.take_fault(), changed = state().host_copies.take_fault();
-  return freed.empty() ? changed : freed;
+  std::string fault = state().ordering.take_fault();
+  const auto add = [&](const std::string& found) {
+    if (fault.empty()) fault = found;
+  };
+  add(state().host_copies.take_fault());
+  const std::lock_guard lock(state().message_mutex);
+  for (auto& [number, stream] : state().message_streams) add(stream.take_fault());
+  return fault;
 }
 
 }  // namespace switchyard::standin

@@ -20,9 +20,12 @@ std::int64_t host_synchronizations();
 std::int64_t live_bytes();
 std::int64_t peak_bytes();
 void reset_peak();
+/// Memory that is new for its stream lies below this many bytes, until start_over.
+void limit_memory(std::int64_t bytes);
 /// The host waits for the device, faults so far are forgotten, and so is the use of memory, if all is free.
 void start_over();
-/// Memory that was freed too early since the last call, or pinned memory that changed; empty: none.
+/// Memory that was freed too early since the last call, pinned memory that changed, or messages out of order; empty:
+/// none.
 std::string take_fault();
 
 }  // namespace switchyard::standin

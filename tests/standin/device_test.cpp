@@ -13,7 +13,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <optional>
+#include <thread>
+
+#include "comm/standin_nccl/stream.hpp"
 
 namespace switchyard::standin {
 namespace {
@@ -159,6 +163,59 @@ TEST_F(StandIn, CountsItsMemory) {
   }
   EXPECT_EQ(live_bytes(), before);
   EXPECT_EQ(peak_bytes(), before + 512);
+}
+
+comm::StandinStream& message_stream() {
+  return *static_cast<comm::StandinStream*>(
+      c10::impl::VirtualGuardImpl(device().type()).getStreamNativeHandle(current()));
+}
+// A message of all bytes of `t`, as the stand-in for NCCL handles it.
+void message(const at::Tensor& t, bool write) {
+  comm::StandinStream& stream = message_stream();
+  stream.run([&stream, write, t] {
+    std::byte* bytes = stream.use(static_cast<std::byte*>(t.data_ptr()), static_cast<std::int64_t>(t.nbytes()), write);
+    if (write) std::memset(bytes, 0, t.nbytes());
+  });
+  while (!stream.is_free()) std::this_thread::yield();
+}
+
+TEST_F(StandIn, MessagesAreWorkOfTheirStream) {
+  const at::Tensor x = at::ones({4}, here());
+  message(x, true);
+  EXPECT_EQ(x.sum().item<float>(), 0);
+  const c10::StreamGuard other(new_stream());
+  message(x, false);
+  EXPECT_EQ(take_fault(), "") << "the host has waited for the sum, which is later";
+  c10::impl::VirtualGuardImpl(device().type()).synchronizeDevice(0);
+}
+
+TEST_F(StandIn, AMessageThatMayComeBesideOtherWorkIsAFault) {
+  const at::Tensor x = at::ones({4}, here());
+  const c10::StreamGuard other(new_stream());
+  message(x, true);
+  EXPECT_THAT(take_fault(), HasSubstr("receive"));
+}
+
+TEST_F(StandIn, AnEventIsKnownWhenTheHostHasWaitedOrAsksAgain) {
+  c10::Event first(device().type(), c10::EventFlag::BACKEND_DEFAULT),
+      last(device().type(), c10::EventFlag::BACKEND_DEFAULT);
+  first.record(current());
+  const at::Tensor x = at::ones({4}, here());
+  last.record(current());
+  EXPECT_FALSE(last.query());
+  const auto before = host_synchronizations();
+  EXPECT_TRUE(last.query());
+  EXPECT_TRUE(first.query()) << "what comes before it";
+  EXPECT_GE(first.elapsedTime(last), 0);
+  EXPECT_EQ(host_synchronizations(), before);
+}
+
+TEST_F(StandIn, MemoryBeyondItsLimitIsRefused) {
+  limit_memory(1 << 20);
+  EXPECT_NO_THROW(at::ones({1 << 10}, here()));
+  EXPECT_THROW(at::ones({1 << 20}, here()), c10::OutOfMemoryError);
+  start_over();
+  EXPECT_NO_THROW(at::ones({1 << 20}, here()));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "memory.hpp"
 
+#include <c10/util/Exception.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -22,7 +23,7 @@ std::byte* mapped(std::size_t bytes, int protection, int file) {
 
 }  // namespace
 
-Memory::Memory(std::size_t capacity, Ordering& ordering) : ordering_(ordering), capacity_(capacity) {
+Memory::Memory(std::size_t capacity, Ordering& ordering) : ordering_(ordering), capacity_(capacity), limit_(capacity) {
   const int file = memfd_create("stand-in device", 0);
   if (file < 0 || ftruncate(file, static_cast<off_t>(capacity)) != 0)
     throw std::runtime_error("stand-in device: no memory");
@@ -46,7 +47,8 @@ void* Memory::allocate(std::size_t bytes, int stream) {
     offset = free.back();
     free.pop_back();
   } else {
-    if (top_ + need > capacity_) throw std::runtime_error("stand-in device: out of memory");
+    if (top_ + need > limit_)
+      C10_THROW_ERROR(OutOfMemoryError, "stand-in device: no memory for " + std::to_string(bytes) + " bytes");
     top_ += need;
   }
   live_[offset] = {.offset = offset, .bytes = need, .stream = stream};
@@ -91,8 +93,14 @@ void Memory::used_on(const void* address, int stream) {
   if (block.stream != stream) block.users.insert(stream);
 }
 
+void Memory::limit(std::size_t bytes) {
+  const std::lock_guard lock(mutex_);
+  limit_ = std::min(bytes, capacity_);
+}
+
 void Memory::start_over() {
   const std::lock_guard lock(mutex_);
+  limit_ = capacity_;
   if (!live_.empty()) return;
   free_.clear();
   pending_.clear();

@@ -34,7 +34,10 @@ class Memory {
     return static_cast<std::size_t>(static_cast<const std::byte*>(address) - device_base_);
   }
 
-  /// If no block is live: all of it is free for any stream, whoever had it, and nothing is known of what it had.
+  /// New blocks lie below this many bytes; at most the capacity.
+  void limit(std::size_t bytes);
+  /// There is no limit any more. If no block is live: all of it is free for any stream, whoever had it, and nothing is
+  /// known of what it had.
   void start_over();
 
   std::int64_t live() const;
@@ -54,7 +57,7 @@ class Memory {
   void give_back(int stream);
 
   Ordering& ordering_;
-  std::size_t capacity_, top_ = 0;
+  std::size_t capacity_, limit_, top_ = 0;
   std::byte *base_, *device_base_;
   mutable std::mutex mutex_;
   std::map<std::size_t, Block> live_;

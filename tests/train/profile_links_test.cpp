@@ -14,7 +14,7 @@ cluster::Hardware measured(int hosts, int devices) {
     cluster::Hardware hardware;
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
-    profile_links(barrier, {}, hardware);
+    profile_links(barrier, fabric, {}, hardware);
     if (fabric.rank() == 0) found = hardware;
   });
   return found;

@@ -1,14 +1,22 @@
 #include "train/ranks.hpp"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstdlib>
 
+#include "../comm/tcp_ranks.hpp"
 #include "../files/scratch.hpp"
+#include "../standin/device.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::train {
 namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(Ranks, EveryRankWorksOnceWithItsOwnNumber) {
   std::atomic<int> seen = 0;
@@ -56,6 +64,45 @@ TEST(Ranks, more_threads_than_a_machine_has_are_refused) {
                 check_threads(r, t);
               }).find("would start more than 1024 threads"),
               std::string::npos);
+}
+
+TEST(Ranks, NcclJoinsDevicesThatTheHostsFabricDoesNot) {
+  const at::Device device = standin::device();
+  const auto joined = [&](int ranks, const at::Device& where, bool nccl, bool by_threads) {
+    std::atomic<int> same = 0;
+    const auto work = [&](comm::Fabric& host) {
+      config::FabricSettings settings;
+      settings.nccl = nccl;
+      const auto by = [&](comm::Fabric& fabric) { same += &fabric == &host; };
+      on_devices(host, where, {5, 7}, settings, by);
+    };
+    if (by_threads)
+      on_ranks(ranks, {}, cluster::uniform(1, ranks), {}, work);
+    else
+      EXPECT_THAT(comm::run_tcp(ranks, {}, work), Each(""));
+    return same == 0;
+  };
+  setenv("SWITCHYARD_NCCL", STANDIN_NCCL, 1);
+  EXPECT_TRUE(joined(2, device, true, false));
+  EXPECT_FALSE(joined(1, device, true, false)) << "there is nobody to talk to";
+  EXPECT_FALSE(joined(2, device, false, false));
+  EXPECT_FALSE(joined(2, at::kCPU, true, false));
+  EXPECT_FALSE(joined(2, device, true, true)) << "threads copy from device to device";
+  unsetenv("SWITCHYARD_NCCL");
+}
+
+TEST(Ranks, TheOthersHearWhyARankOnADeviceFailed) {
+  setenv("SWITCHYARD_NCCL", STANDIN_NCCL, 1);
+  const auto ends = comm::run_tcp(2, {}, [&](comm::Fabric& host) {
+    on_devices(host, standin::device(), {5}, {}, [&](comm::Fabric& fabric) {
+      if (fabric.rank() == 1) user_error("rank one is unwell");
+      double value = 0;
+      fabric.run({1, {0, 1}},
+                 {"wait", 1, {{comm::Op::Kind::recv, 1, comm::contiguous(&value, 8), {}, false, DType::f64}}});
+    });
+  });
+  unsetenv("SWITCHYARD_NCCL");
+  EXPECT_THAT(ends, ElementsAre(HasSubstr("rank one is unwell"), "rank one is unwell"));
 }
 
 }  // namespace

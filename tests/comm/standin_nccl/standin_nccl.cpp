@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -37,9 +38,14 @@ using switchyard::comm::nccl::UniqueId;
 
 constexpr auto kPause = std::chrono::milliseconds(1);
 
+std::string from_environment(const char* name, const char* otherwise) {
+  const char* value = std::getenv(name);
+  return value ? value : otherwise;
+}
+
 std::mutex fault_mutex;
-std::string fault_name, last_error;
-int fault_rank = -1;
+std::string fault_name = from_environment("STANDIN_NCCL_FAULT", ""), last_error;
+int fault_rank = std::stoi(from_environment("STANDIN_NCCL_FAULT_RANK", "-1"));
 
 bool asked_for(const std::string& fault, int rank) {
   const std::lock_guard lock(fault_mutex);
@@ -89,8 +95,12 @@ class Ranks {
     if (result_ == Result::in_progress && !waiting_.empty() && ++asked_ == 3) {
       const std::vector<Move> moves = std::move(waiting_);
       waiting_.clear();
-      result_ = Result::success;
-      moves.front().stream->run([self, moves] { self->exchange(moves); });
+      taker_ = moves.front().stream;
+      taker_->run([self, moves] { self->exchange(moves); });
+    }
+    if (taker_ && taker_->is_free()) {
+      taker_ = nullptr;
+      if (result_ == Result::in_progress) result_ = Result::success;
     }
     return result_;
   }
@@ -169,8 +179,8 @@ class Ranks {
   }
 
   // On the stream. What can't go on stays there until the communicator is aborted, as on a device.
-  void exchange(const std::vector<Move>& moves) {
-    for (const Move& m : moves) m.stream->use(m.data, static_cast<std::int64_t>(m.bytes), !m.send);
+  void exchange(std::vector<Move> moves) {
+    for (Move& m : moves) m.data = m.stream->use(m.data, static_cast<std::int64_t>(m.bytes), !m.send);
     std::vector<std::deque<Part>> queues(2 * peers_.size());
     for (const Move& m : moves) queues[static_cast<std::size_t>(2 * m.peer + (m.send ? 1 : 0))].push_back({m});
     bool goes_on = !asked_for("hang", rank_);
@@ -189,6 +199,7 @@ class Ranks {
   std::vector<int> peers_;  // sockets
   std::vector<Move> group_, waiting_;
   int asked_ = 0;
+  StandinStream* taker_ = nullptr;  // got the last group, and may not be free
   std::atomic<Result> result_ = Result::in_progress;
   std::atomic<bool> stopped_ = false;
   std::thread thread_;
@@ -223,7 +234,7 @@ Result give(Communicator* to, Move move) {
 extern "C" {
 
 /// From now on this goes wrong on `rank`, or on all if it is negative: "unique_id", "init", "init_hang", "send",
-/// "async" or "hang". Empty: nothing.
+/// "async" or "hang". Empty: nothing. Processes start with STANDIN_NCCL_FAULT on STANDIN_NCCL_FAULT_RANK.
 void standin_nccl_fault(const char* fault, int rank) {
   const std::lock_guard lock(fault_mutex);
   fault_name = fault, fault_rank = rank;

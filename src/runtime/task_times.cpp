@@ -1,0 +1,67 @@
+#include "runtime/task_times.hpp"
+
+#include <algorithm>
+#include <utility>
+
+namespace switchyard::runtime {
+
+TaskTimes::TaskTimes(int id, const ir::Task& task, const at::Device& device)
+    : id_(id),
+      queue_(task.queue),
+      communication_(ir::is_transfer(task.kind())),
+      device_(device),
+      arrived_(Instant::here(device)) {}
+
+void TaskTimes::start() { started_ = at_ = Instant::here(device_); }
+
+void TaskTimes::pause() {
+  const Instant now = Instant::here(device_);
+  work_.push_back({std::exchange(at_, now), now});
+}
+
+void TaskTimes::resume() {
+  const Instant now = Instant::here(device_);
+  pauses_.push_back({std::exchange(at_, now), now});
+}
+
+void TaskTimes::exchanged(const Flight::Times& times) {
+  work_.push_back({at_, times.waiting});
+  at_ = Instant::here(device_);
+  exchanges_.push_back(times);
+}
+
+void TaskTimes::end() {
+  end_ = Instant::here(device_);
+  work_.push_back({at_, end_});
+}
+
+void TaskTimes::add_to(StepTimes& sums) const {
+  const double worked = end_.seconds_since(started_);
+  if (queue_ == ir::Queue::switching) sums.switching += worked;
+  if (queue_ == ir::Queue::bulk) sums.reducing += worked;
+  if (queue_ != ir::Queue::compute) return;
+  double paused = 0;
+  for (const Stretch& pause : pauses_) paused += pause.end.seconds_since(pause.begin);
+  sums.waiting += started_.seconds_since(arrived_) + paused;
+  sums.parameters += paused;
+  sums.compute += worked - paused;
+  for (const Flight::Times& times : exchanges_) {
+    const double took = times.end.seconds_since(times.begin);
+    sums.collectives += took;
+    sums.hidden += std::clamp(times.waiting.seconds_since(times.begin), 0.0, took);
+  }
+}
+
+std::vector<TaskSpan> TaskTimes::spans(const Instant& step_start) const {
+  std::vector<TaskSpan> all;
+  const auto add = [&](bool communication, const Instant& begin, const Instant& end) {
+    const TaskSpan span{id_, communication, begin.seconds_since(step_start), end.seconds_since(step_start)};
+    if (span.end > span.begin) all.push_back(span);
+  };
+  for (const Stretch& stretch : work_) add(communication_, stretch.begin, stretch.end);
+  for (const Flight::Times& times : exchanges_) add(true, times.begin, times.end);
+  std::ranges::stable_sort(all, {}, &TaskSpan::begin);
+  return all;
+}
+
+}  // namespace switchyard::runtime

@@ -1,0 +1,102 @@
+"""Ranks with a device each that exchange messages by NCCL: the program on the stand-in device, with a stand-in library."""
+
+import os
+import re
+import signal
+import time
+
+import pytest
+import tiny_runs as tiny
+
+PROGRAM = os.environ.get("SWITCHYARD_ON_STANDIN", str(tiny.ROOT / "build/switchyard-on-standin"))
+LIBRARY = os.environ.get("STANDIN_NCCL", str(tiny.ROOT / "build/tests/comm/standin_nccl/libstandin_nccl.so"))
+RANKS = 4
+BUCKETS = [(48, "1,4,1"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "dp=2,pp=2,schedule=zb-v"),
+           (30, "ring=4,exchange=ring"), (24, "tp=2,depth=2"), (18, "tp=2,ring=2"), (12, "dp=4,zero=3")]
+ENCODED = {"gradients": "int8", "pipeline": "fp8", "switches": "lossless", "smallest": "none"}
+SAME = ("step", "loss", "grad_norm", "tokens", "intra_bytes", "inter_bytes", "skipped")
+
+
+def job_of(folder, corpus, run=(), **sections):
+    settings = {"ranks": RANKS, "steps": 3, "device": "cuda", "save_last": False} | dict(run)
+    return tiny.write_job(folder / "job.toml", corpus, BUCKETS, run=settings, **sections)
+
+
+def start(job, out, sets=(), **variables):
+    """A process for each rank, each of which sees another device."""
+    words = [PROGRAM, "train", str(job), "--out", str(out), *(word for key in sets for word in ("--set", key))]
+    return tiny.start_ranks([words] * RANKS, variables=[{"CUDA_VISIBLE_DEVICES": str(rank), "SWITCHYARD_NCCL": LIBRARY}
+                                                        | variables for rank in range(RANKS)])
+
+
+def ends(processes):
+    """Exit statuses and messages."""
+    texts = [process.communicate(timeout=tiny.HANG)[1] for process in processes]
+    return [process.returncode for process in processes], texts
+
+
+def trained(job, out, sets=(), **variables):
+    statuses, texts = ends(start(job, out, sets, **variables))
+    assert statuses == [0] * RANKS, texts
+    return [{key: entry[key] for key in SAME} for entry in tiny.read_log(out)]
+
+
+@pytest.mark.parametrize("sections", [{}, {"compression": ENCODED}], ids=["plain", "encoded"])
+def test_messages_by_nccl_give_the_bits_and_bytes_of_messages_by_hosts(tmp_path, corpus, sections):
+    job = job_of(tmp_path, corpus, **sections)
+    by_hosts = trained(job, tmp_path / "hosts", ["fabric.nccl=false"])
+    assert len(by_hosts) == 3 and all(entry["intra_bytes"] > 0 for entry in by_hosts)
+    assert trained(job, tmp_path / "nccl") == by_hosts
+    assert trained(job, tmp_path / "strict", ["fabric.strict=true"]) == by_hosts
+
+
+@pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+def test_ranks_of_mpirun_use_it_too(tmp_path, corpus):
+    job = job_of(tmp_path, corpus)
+    words = ["sh", "-c", f'CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK exec "$@"', "sh", PROGRAM, "train", job]
+    launcher = [*tiny.MPIRUN, "-n", RANKS, *words]
+    logs = []
+    for name, nccl in (("mpi", "true"), ("hosts", "false")):
+        result = tiny.run([*launcher, "--out", tmp_path / name, "--set", f"fabric.nccl={nccl}"],
+                          environment=tiny.ENVIRONMENT | {"SWITCHYARD_NCCL": LIBRARY})
+        assert result.returncode == 0, result.stderr
+        logs.append([{key: entry[key] for key in SAME} for entry in tiny.read_log(tmp_path / name)])
+    assert logs[0] == logs[1]
+
+
+def test_a_missing_library_is_named_with_what_to_do(tmp_path, corpus):
+    job = job_of(tmp_path, corpus)
+    statuses, texts = ends(start(job, tmp_path / "out", SWITCHYARD_NCCL="/nowhere/libnccl.so.2"))
+    assert all(statuses), texts
+    assert "devices need NCCL to exchange data, but it can't be loaded: /nowhere/libnccl.so.2" in texts[0]
+    assert "or set fabric.nccl = false" in texts[0]
+
+
+def test_ranks_that_share_a_device_are_refused(tmp_path, corpus):
+    statuses, texts = ends(start(job_of(tmp_path, corpus), tmp_path / "out", CUDA_VISIBLE_DEVICES="0"))
+    assert 2 in statuses and set(statuses) <= {2, 3}, texts  # 3: another rank's message came first
+    assert "rank 0 shares 1 CUDA device with 3 other ranks of its host" in texts[0]
+
+
+@pytest.mark.parametrize("fault,words", [("init", "connecting channel"), ("async", "failed on the device: "),
+                                         ("hang", "has exchanged nothing with ")])
+def test_a_fault_ends_all_ranks_with_one_reason(tmp_path, corpus, fault, words):
+    job = job_of(tmp_path, corpus)
+    processes = start(job, tmp_path / "out", ["fabric.timeout=4 s"], STANDIN_NCCL_FAULT=fault,
+                      STANDIN_NCCL_FAULT_RANK="1")
+    statuses, texts = ends(processes)
+    assert statuses == [3] * RANKS, texts
+    assert any(words in text for text in texts), texts
+    assert all(re.search(r"rank \d", text) for text in texts)
+
+
+def test_a_rank_that_is_killed_ends_the_others(tmp_path, corpus):
+    job = job_of(tmp_path, corpus, run={"steps": 1000})
+    processes = start(job, tmp_path / "out", ["fabric.timeout=20 s"])
+    tiny.wait_for_steps(processes[0], 2)
+    processes[2].send_signal(signal.SIGKILL)
+    began = time.monotonic()
+    statuses, texts = ends(processes)
+    assert statuses == [3, 3, -signal.SIGKILL, 3], texts
+    assert all("rank 2" in text for text in (texts[1], texts[3])), texts
+    assert time.monotonic() - began < tiny.HANG / 2
