@@ -77,6 +77,7 @@ class CompiledModel {
 
   const ir::Graph& graph() const { return graph_; }
   const cluster::Cluster& cluster() const { return cluster_; }
+  const CodeOptions& how() const { return how_; }
   std::shared_ptr<const CompiledStrategy> compiled(const config::Strategy& strategy) const;
 
  private:
@@ -100,6 +101,7 @@ class Plans {
 
   const ir::Graph& graph() const { return model_->graph(); }
   const cluster::Cluster& cluster() const { return model_->cluster(); }
+  const CodeOptions& how() const { return model_->how(); }
   /// A range of const CompiledStrategy&.
   auto strategies() const {
     return std::views::transform(strategies_,

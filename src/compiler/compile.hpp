@@ -49,9 +49,10 @@ class KnownExchanges {
 };
 
 /// How code is made, besides what the strategy says. overlap: collectives run beside computing (compiler/overlap).
-/// exchanges: those that are known; null: none.
+/// exchanges: those that are known; null: none. on_devices: kernels are those for devices, which have other
+/// temporaries; it only counts for memory.
 struct CodeOptions {
-  bool overlap = true;
+  bool overlap = true, on_devices = false;
   std::shared_ptr<KnownExchanges> exchanges{};
 };
 

@@ -12,7 +12,9 @@ Precision precision_of(const config::RunSettings& run) {
 }
 
 CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster) {
-  return {.overlap = job.run.overlap && cluster.overlaps_collectives, .exchanges = std::make_shared<KnownExchanges>()};
+  return {.overlap = job.run.overlap && cluster.overlaps_collectives,
+          .on_devices = job.run.device != config::Device::cpu,
+          .exchanges = std::make_shared<KnownExchanges>()};
 }
 
 std::shared_ptr<const CompiledModel> model_of(const config::Job& job, const cluster::Cluster& cluster) {

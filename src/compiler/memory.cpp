@@ -378,9 +378,11 @@ class Replay {
     it->second.size = {.tokens = T,
                        .longest = batch::longest(shard),
                        .seen_keys = rows,
-                       .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring};
-    const i64 weights = allocated(T * size_of(DType::f64));
-    it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_);
+                       .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring,
+                       .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0};
+    const i64 weights = allocated(T * size_of(DType::f64)), sequences = it->second.size.sequences;
+    it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) +
+                       allocated(2 * sequences * size_of(DType::i32));
     meter_.take(MemoryClass::workspace, it->second.feeds);
     if (state_ != size_of(DType::f64)) meter_.touch(MemoryClass::workspace, weights);  // made in fp64
     return it->second;

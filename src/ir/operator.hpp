@@ -26,10 +26,11 @@ struct Cost {
 
 /// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; with
 /// ring attention the rows of memory for keys of other ring ranks, 0 where none come, and whether attention is computed
-/// block by block as they come.
+/// block by block as they come. sequences: on a device, about those that flash attention has; 0: on a CPU.
 struct CallSize {
   i64 tokens = 0, longest = 0, seen_keys = 0;
   bool in_steps = false;
+  i64 sequences = 0;
   auto operator<=>(const CallSize&) const = default;
 };
 

@@ -78,14 +78,6 @@ at::Tensor scores_of(const at::Tensor& q, const at::Tensor& k, const AttentionBl
   return scores;
 }
 
-/// Rows (n, heads * D) of a block's output and (heads, n) of its lse into those of the keys before.
-void merge(at::Tensor o, at::Tensor lse, const at::Tensor& o_block, const at::Tensor& lse_block, const Heads& heads) {
-  const at::Tensor share = lse_block.sub(lse).sigmoid_().t().unsqueeze(2);  // (n, heads, 1)
-  const at::Tensor rows = o.view({o.size(0), heads.query, heads.dim});
-  rows.sub_(rows.sub(o_block.view(rows.sizes())).mul_(share));
-  lse.copy_(lse.logaddexp(lse_block));
-}
-
 void forward_by_operators(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const AttentionBlock& block, const Heads& heads, double scale, bool more) {
   const at::ScalarType type = lse.scalar_type();
@@ -97,7 +89,8 @@ void forward_by_operators(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, c
     const at::Tensor total = scores.logsumexp({2});
     const at::Tensor out = unstacked(scores.sub(total.unsqueeze(2)).exp_().matmul(values), n, heads);
     if (more) {
-      merge(o.narrow(0, row, n), lse.narrow(1, row, n), out, total.view({heads.query, n}), heads);
+      at::Tensor o_rows = o.narrow(0, row, n), lse_rows = lse.narrow(1, row, n);
+      merge_attention(o_rows, lse_rows, out, total.view({heads.query, n}), static_cast<int>(heads.dim));
     } else {
       lse.narrow(1, row, n).copy_(total.view({heads.query, n}));
       o.narrow(0, row, n).copy_(out);
@@ -156,6 +149,16 @@ void attention_to_more_keys(at::Tensor& o, at::Tensor& lse, const at::Tensor& q,
                             const at::Tensor& v, const std::vector<AttentionBlock>& blocks, int head_dim,
                             double scale) {
   attend(o, lse, q, k, v, blocks, head_dim, scale, true);
+}
+
+void merge_attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& o_block, const at::Tensor& lse_block,
+                     int head_dim) {
+  const double nothing = -std::numeric_limits<double>::infinity();
+  const at::Tensor share =
+      lse_block.sub(lse).sigmoid_().masked_fill_(lse_block.eq(nothing), 0).t().unsqueeze(2);  // (T, N, 1)
+  const at::Tensor rows = o.view({o.size(0), -1, head_dim});
+  rows.sub_(rows.sub(o_block.view(rows.sizes())).mul_(share));
+  lse.copy_(lse.logaddexp(lse_block));
 }
 
 void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,

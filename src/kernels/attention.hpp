@@ -29,6 +29,12 @@ void attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Te
 /// source   online softmax, arXiv 1805.02867; Ring Attention, arXiv 2310.01889
 void attention_to_more_keys(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::vector<AttentionBlock>& blocks, int head_dim, double scale);
+/// Attention over other keys into the running result, in place.
+/// o (T, N*D) and lse (N, T)   o_block, lse_block: the same of the other keys; o may be wider than o_block
+/// formula  s = sigmoid(lse_block - lse);  o -= s * (o - o_block);  lse = log(exp(lse) + exp(lse_block))
+/// edges    lse_block = -inf (it saw no keys) changes nothing, even where lse = -inf
+void merge_attention(at::Tensor& o, at::Tensor& lse, const at::Tensor& o_block, const at::Tensor& lse_block,
+                     int head_dim);
 /// Gradients, overwritten (rows in no block get 0). do_ (T, N*D) and the saved o, lse.
 void attention_backward(at::Tensor& dq, at::Tensor& dk, at::Tensor& dv, const at::Tensor& do_, const at::Tensor& q,
                         const at::Tensor& k, const at::Tensor& v, const at::Tensor& o, const at::Tensor& lse,

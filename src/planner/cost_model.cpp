@@ -580,7 +580,8 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
 
 const CostModel::CodeMemory& CostModel::code_memory(const Shape& shape, i64 capacity, i64 longest) const {
   const StageMesh mesh = shape.placement.code_mesh();
-  const ir::CallSize size = RingLoads::size(shape.placement, capacity, longest);
+  ir::CallSize size = RingLoads::size(shape.placement, capacity, longest);
+  if (units_.how().on_devices) size.sequences = 1 + (longest > 0 ? capacity / longest : 0);
   const bool split = shape.splits_gradients(), alone = shape.placement.pp == 1;
   const auto [it, fresh] =
       memory_.try_emplace({mesh_key(shape.placement.mesh), shape.recompute, split, alone, capacity, longest});

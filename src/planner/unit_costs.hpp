@@ -148,6 +148,7 @@ class UnitCosts {
 
   const config::ModelConfig& model() const { return model_; }
   Precision precision() const { return precision_; }
+  const compiler::CodeOptions& how() const { return how_; }
   const cluster::Hardware& hardware() const { return hardware_; }
 
  private:

@@ -303,6 +303,7 @@ struct Executor::Step {
     FeedSettings settings{.state = plans.graph().precision().state,
                           .device = e.options_.device,
                           .reads_tokens = stage.reads_tokens,
+                          .flash = e.flash_,
                           .ring_rank = stage.ring,
                           .ring_hosts = layout::host_pattern(stage.peers, plans.cluster()),
                           .passing = stage.stage.passing};
@@ -583,7 +584,8 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       fabric_(fabric),
       options_(std::move(options)),
       rank_(fabric.rank()),
-      rope_(options_.rope_theta, options_.rope_scaling) {}
+      rope_(options_.rope_theta, options_.rope_scaling),
+      flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)) {}
 
 Executor::~Executor() = default;
 

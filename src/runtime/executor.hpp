@@ -108,6 +108,7 @@ class Executor {
   ExecutorOptions options_;
   int rank_;
   RopeTables rope_;
+  bool flash_;                                                      // the device has flash attention in this precision
   std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;  // queue, sending stage
   std::unique_ptr<Stream> collective_stream_;
   std::map<std::tuple<const compiler::Plans*, int, int, int>, std::unique_ptr<StageRunner>>

@@ -102,6 +102,13 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
     for (const batch::QueryBlock& block : step)
       blocks.push_back({.q = block.q, .qn = block.qn, .k = block.k, .kn = block.kn, .causal = block.causal});
   }
+  if (settings.flash) {
+    const i64 received = keys.seen[static_cast<size_t>(settings.ring_rank)].rows;
+    std::vector<kernels::FlashStep> steps;
+    for (const auto& blocks : feeds.blocks)
+      steps.push_back({blocks, feeds.T, steps.empty() || received == 0 ? feeds.T : received});
+    feeds.flash = kernels::flash_calls(steps, settings.device);
+  }
   if (keys.seen.size() > 1) feeds.ring_keys = std::move(keys);
   feeds.positions = kernels::upload(positions, settings.device);
   rows.give(feeds, settings);

@@ -9,7 +9,7 @@
 
 #include "batch/key_exchange.hpp"
 #include "batch/step_plan.hpp"
-#include "kernels/attention.hpp"
+#include "kernels/flash_attention.hpp"
 
 namespace switchyard::runtime {
 
@@ -35,6 +35,8 @@ struct MicroBatchFeeds {
   at::Tensor ids, positions, labels, weights, keys, sources;
   /// By step of attention, as batch::SeenKeys has them. With one ring rank there is one step.
   std::vector<std::vector<kernels::AttentionBlock>> blocks;
+  /// The same as calls of flash attention; no steps: the device has none.
+  std::vector<std::vector<kernels::FlashCall>> flash;
   /// With several ring ranks: which keys pass between them, and which of them this is.
   batch::KeyExchange ring_keys;
   int ring_rank = 0;
@@ -47,11 +49,12 @@ struct DropoutSeed {
 };
 
 /// How feeds are made. reads_tokens: whether the stage has inputs that depend on tokens. seed: for models with dropout.
-/// ring_hosts, passing: of the ring ranks that pass keys to one another, none: all are on one; and how they do it.
+/// flash: whether the device's kernels of flash attention are to be called. ring_hosts, passing: of the ring ranks that
+/// pass keys to one another, none: all are on one; and how they do it.
 struct FeedSettings {
   DType state = DType::f32;
   at::Device device{at::kCPU};
-  bool reads_tokens = true;
+  bool reads_tokens = true, flash = false;
   std::optional<DropoutSeed> seed = std::nullopt;
   int ring_rank = 0;
   std::vector<int> ring_hosts{};

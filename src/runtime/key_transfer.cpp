@@ -90,7 +90,8 @@ void KeyTransfer::compute_step(size_t step, const Compute& compute, bool backwar
   const std::vector<kernels::AttentionBlock>& blocks = call_.feeds.blocks[step];
   if (blocks.empty() && (computed_ || step + 1 < steps())) return;
   const bool own = step == 0 || !received_.first.defined();
-  compute({.first = !computed_,
+  compute({.number = step,
+           .first = !computed_,
            .keys = own ? own_ : received_,
            .gradients = backward ? gradients_of(own ? 0 : step) : Pair{},
            .blocks = blocks});

@@ -19,8 +19,10 @@ class KeyTransfer {
  public:
   using Pair = std::pair<at::Tensor, at::Tensor>;  // of keys, of values
   /// What is computed at once: blocks of queries against `keys`, whose gradients go to `gradients`, which are in the
-  /// state dtype and have zeros, or what other blocks made. first: of all that are computed.
+  /// state dtype and have zeros, or what other blocks made. number: among the steps of feeds; first: of all that are
+  /// computed.
   struct Step {
+    size_t number = 0;
     bool first = true;
     Pair keys, gradients;
     const std::vector<kernels::AttentionBlock>& blocks;

@@ -54,6 +54,8 @@ void SegmentRunner::record_uses(const MicroBatchState& state) const {
   for (const at::Tensor* feed :
        {&feeds.ids, &feeds.positions, &feeds.labels, &feeds.weights, &feeds.keys, &feeds.sources})
     record_use(*feed);
+  for (const auto& calls : feeds.flash)
+    for (const kernels::FlashCall& call : calls) record_use(call.query_ends);  // all lie in one block of memory
   for (const int buffer : {stage_.act_in, stage_.grad_in})
     if (buffer >= 0) record_use(state.slots[static_cast<size_t>(buffer)]);
 }

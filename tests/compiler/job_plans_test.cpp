@@ -57,6 +57,14 @@ TEST(CodeOptions, overlap_collectives_where_job_and_fabric_do) {
   EXPECT_FALSE(code_options(job, cluster).overlap);
 }
 
+TEST(CodeOptions, tell_whether_kernels_are_those_for_devices) {
+  config::Job job = small_job();
+  EXPECT_FALSE(code_options(job, cluster::uniform(1, 2)).on_devices);
+  job.run.device = config::Device::cuda;
+  EXPECT_TRUE(code_options(job, cluster::uniform(1, 2)).on_devices);
+  EXPECT_TRUE(plans_of(job, cluster::uniform(1, 4)).how().on_devices);
+}
+
 TEST(PrecisionOf, is_chosen_by_the_device_unless_the_job_says) {
   config::RunSettings run;
   EXPECT_EQ(precision_of(run), precision_from("fp32"));

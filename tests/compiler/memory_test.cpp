@@ -48,6 +48,18 @@ TEST(Memory, OfOneRankIsHomeGradientsAndActivationsWithoutBorrowedWeights) {
   EXPECT_EQ(bytes_of(peak_of(mixed, level_step(mixed, 1)), MemoryClass::compute_copy), 2 * elements);
 }
 
+TEST(Memory, OfAttentionIsWithoutScoresOnDevices) {
+  config::ModelConfig model = small_llama();
+  model.layers = kLayers;
+  const auto workspace = [&](bool on_devices, int tokens) {
+    const Plans plans(training_graph(model, "bf16"), {strategy("1,1,1", 1)}, 0, cluster::uniform(1, 1),
+                      switching::Planner::relay, {.on_devices = on_devices});
+    return bytes_of(peak_of(plans, level_step(plans, 1, tokens)), MemoryClass::workspace);
+  };
+  EXPECT_LT(workspace(true, 2048), workspace(false, 2048) / 2);
+  EXPECT_LT(workspace(true, 2048), 5 * workspace(true, 512)) << "in proportion to tokens";
+}
+
 TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
   i64 before = 0;
   for (const config::Recompute recompute :

@@ -120,6 +120,25 @@ TEST(Feeds, KeysThatComeInStepsHaveBlocksOfTheirOwn) {
   EXPECT_EQ(feeds.blocks[1][0].kn, 4);
 }
 
+std::vector<int> ends(const at::Tensor& t) { return {t.data_ptr<int>(), t.data_ptr<int>() + t.numel()}; }
+
+TEST(Feeds, StepsOfAttentionAreCallsOfFlashAttentionWhereTheDeviceHasIt) {
+  const batch::MicroBatch row{{5, 5}, {{{0, 0, 2, 1}, {0, 6, 2, 1}, {-1, 0, 1, 1}}, {{0, 2, 4, 1}, {-1, 0, 1, 1}}}};
+  const Documents documents = {{1, 2, 3, 4, 5, 6, 7, 8}};
+  FeedSettings settings{.state = DType::f32, .passing = KeyPassing::ring};
+  EXPECT_TRUE(feeds_of(row, documents, {}, 7, settings).flash.empty());
+  settings.flash = true;
+  const MicroBatchFeeds feeds = feeds_of(row, documents, {}, 7, settings);
+  ASSERT_EQ(feeds.flash.size(), 2u);
+  ASSERT_EQ(feeds.flash[0].size(), 2u) << "both parts see keys that overlap";
+  EXPECT_THAT(ends(feeds.flash[0][0].query_ends), ElementsAre(0, 2, 5, 5)) << "all rows of its shard";
+  EXPECT_THAT(ends(feeds.flash[0][1].key_ends), ElementsAre(0, 0, 4, 4, 5));
+  ASSERT_EQ(feeds.flash[1].size(), 1u);
+  EXPECT_THAT(ends(feeds.flash[1][0].query_ends), ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(ends(feeds.flash[1][0].key_ends), ElementsAre(0, 0, 4, 4)) << "the keys that it receives";
+  EXPECT_FALSE(feeds.flash[1][0].causal);
+}
+
 TEST(Feeds, ATokensKeyOfDropoutIsTheSameOnAnyRingRank) {
   const batch::MicroBatch whole{{4}, {{{0, 0, 3, 1}, {-1, 0, 1, 1}}}}, parts{{1, 2}, {{{0, 2, 1, 1}}, {{0, 0, 2, 1}}}};
   const auto keys = [&](const batch::MicroBatch& row, int rank) {

@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "comm/standin_nccl/stream.hpp"
+#include "gpu_operators.hpp"
 #include "memory.hpp"
 #include "ordering.hpp"
 
@@ -514,6 +515,7 @@ void register_all() {
   at::setHostAllocator(kType, &pinned);
   at::RegisterPrivateUse1HooksInterface(&hooks);
   c10::register_privateuse1_backend("standin");
+  register_gpu_operators();
 }
 
 }  // namespace

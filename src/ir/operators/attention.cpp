@@ -35,6 +35,27 @@ i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest,
   return (scores + rows) * size_of(DType::f32);
 }
 
+// The kernels' results, before they go to where they belong.
+i64 flash_workspace(const Type& q, const CallSize& size, i64 head_dim) {
+  const i64 features = q.shape.size[1];
+  return allocated(size.tokens * features * size_of(q.dtype)) +
+         allocated(size.tokens * (features / head_dim) * size_of(DType::f32));
+}
+
+// The same of the backward pass: it sums the gradient of the queries in fp32, in rows of 32 or 64 elements, with 128
+// rows between sequences, and has gradients of keys for each query head.
+i64 flash_backward_workspace(const Type& q, const Type& k, const CallSize& size, i64 head_dim) {
+  const i64 features = q.shape.size[1], heads = features / head_dim, step = head_dim <= 128 ? 32 : 64;
+  const i64 rows = size.tokens + 128 * size.sequences, keys = std::max(size.tokens, size.seen_keys);
+  const i64 sums = rows * heads * ((head_dim + step - 1) / step * step + 1) * size_of(DType::f32);
+  const i64 of_keys = 2 * keys * (k.shape.size[1] + (k.shape.size[1] == features ? 0 : features));
+  return sums + (size.tokens * features + of_keys) * size_of(q.dtype);
+}
+
+bool is_flash(const Type& q, const CallSize& size, i64 head_dim) {
+  return size.sequences > 0 && fits_flash_attention(q.dtype, head_dim);
+}
+
 DType state_of(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 
 // Keys and values, or their gradients, of so many tokens, as tensors of their own.
@@ -86,6 +107,10 @@ i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i6
 
 }  // namespace
 
+bool fits_flash_attention(DType compute, i64 head_dim) {
+  return compute == DType::bf16 && head_dim % 8 == 0 && head_dim <= 256;
+}
+
 std::vector<Type> Attention::shape(std::span<const Type> in) const {
   return {in[0],
           tokens_by(state_of(in[0].dtype), in[0].shape.size[1] / head_dim_, head_alignments(in, head_dim_, kv_heads_))};
@@ -110,7 +135,8 @@ Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const 
 
 i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
   return pair_bytes(in[1], size.seen_keys, in[1].dtype) + wide_rows(in[0], size) +
-         attention_workspace(in[0], in[1], head_dim_, size.longest, 2);
+         (is_flash(in[0], size, head_dim_) ? flash_workspace(in[0], size, head_dim_)
+                                           : attention_workspace(in[0], in[1], head_dim_, size.longest, 2));
 }
 
 KeyBytes Attention::key_bytes(std::span<const Type> in) const {
@@ -139,7 +165,9 @@ i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, cons
   if (in[1].dtype != DType::bf16)
     return seen + gradients + in[1].shape.size[1] / head_dim_ * size.tokens * size_of(in[1].dtype);
   const i64 sums = size.seen_keys > 0 ? pair_bytes(in[2], size.tokens, state) : 0;
-  const i64 kernel = seen + attention_workspace(in[1], in[2], head_dim_, size.longest, 4);
+  const i64 kernel =
+      seen + (is_flash(in[1], size, head_dim_) ? flash_backward_workspace(in[1], in[2], size, head_dim_)
+                                               : attention_workspace(in[1], in[2], head_dim_, size.longest, 4));
   return gradients + (size.in_steps ? sums + kernel + wide_rows(in[1], size) : std::max(sums, kernel));
 }
 

@@ -6,6 +6,9 @@
 
 namespace switchyard::ir {
 
+/// Whether a device's kernels of flash attention, which store no scores, compute in this dtype with heads of this size.
+bool fits_flash_attention(DType compute, i64 head_dim);
+
 /// o = softmax(q k^T / sqrt(D)) v within documents, causal; query head i reads key/value head i / (N / K).
 /// q, o (T, N*D)   k, v (T, K*D)   lse (T, N) natural logarithm, state dtype
 class Attention final : public Operator {

@@ -27,6 +27,12 @@ struct WideRows {
   at::Tensor &out, rows;
 };
 
+// The kernels that serve: those of flash attention where the device has them, which the feeds then have calls for, and
+// they fit. All get a step's blocks, or the calls that are made of them.
+bool is_flash(const KernelCall& call, DType compute, int head_dim) {
+  return !call.feeds.flash.empty() && ir::fits_flash_attention(compute, head_dim);
+}
+
 // Chooses the weights kept by dropout. Rows are a document's queries; column numbers count heads and keys.
 void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
   constexpr i64 kMostKeys = i64{1} << 32;
@@ -52,7 +58,13 @@ void run_attention(KernelCall& call) {
   at::Tensor lse = call.out[1].view({call.out[1].size(1), call.out[1].size(0)});
   KeyTransfer keys(call, call.in[1], call.in[2]);
   WideRows o(call.out[0], keys.in_steps() ? call.state : dtype_of(call.out[0]));
+  const bool flash = is_flash(call, dtype_of(call.in[0]), D);
   keys.forward([&](const KeyTransfer::Step& step) {
+    if (flash) {
+      const auto kernel = step.first ? kernels::flash_attention : kernels::flash_attention_to_more_keys;
+      return kernel(o.rows, lse, call.in[0], step.keys.first, step.keys.second, call.feeds.flash[step.number], D,
+                    scale_of(D));
+    }
     const auto kernel = step.first ? kernels::attention : kernels::attention_to_more_keys;
     kernel(o.rows, lse, call.in[0], step.keys.first, step.keys.second, step.blocks, D, scale_of(D));
   });
@@ -63,6 +75,10 @@ void run_attention_dx(KernelCall& call) {
   const auto D = static_cast<int>(call.op<ir::AttentionDx>().head_dim());
   const at::Tensor lse = call.in[5].view({call.in[5].size(1), call.in[5].size(0)});
   KeyTransfer keys(call, call.in[2], call.in[3]);
+  const bool flash = is_flash(call, dtype_of(call.in[1]), D);
+  if (!keys.any() && flash)
+    return kernels::flash_attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2],
+                                             call.in[3], call.in[4], lse, call.feeds.flash[0], D, scale_of(D));
   if (!keys.any())
     return kernels::attention_backward(call.out[0], call.out[1], call.out[2], call.in[0], call.in[1], call.in[2],
                                        call.in[3], call.in[4], lse, call.feeds.blocks[0], D, scale_of(D));
@@ -70,6 +86,10 @@ void run_attention_dx(KernelCall& call) {
   dq.rows.zero_();
   keys.backward(call.out[1], call.out[2], [&](const KeyTransfer::Step& step) {
     at::Tensor dk = step.gradients.first, dv = step.gradients.second;
+    if (flash)
+      return kernels::add_flash_attention_gradients(dq.rows, dk, dv, call.in[0], call.in[1], step.keys.first,
+                                                    step.keys.second, call.in[4], lse, call.feeds.flash[step.number], D,
+                                                    scale_of(D));
     kernels::add_attention_gradients(dq.rows, dk, dv, call.in[0], call.in[1], step.keys.first, step.keys.second,
                                      call.in[4], lse, step.blocks, D, scale_of(D));
   });

@@ -77,6 +77,32 @@ TEST(Attention, has_memory_for_keys_of_other_ring_ranks) {
   }
 }
 
+// A device's flash attention stores no scores: what it takes grows with tokens, whatever their documents' lengths.
+TEST(Attention, stores_no_scores_on_devices) {
+  const auto types = [](DType type) {
+    const Type q = tokens_by(type, 128, {16}), k = tokens_by(type, 64, {16}), lse = tokens_by(type, 8, {1});
+    return std::vector<Type>{q, q, k, k, q, lse};
+  };
+  const std::vector<Type> back = types(DType::bf16), gradients = {back[1], back[2], back[2]};
+  const std::vector<Type> in = {back[1], back[2], back[2]}, out = {back[1], back[5]};
+  for (const i64 longest : {100, 300}) {
+    const CallSize size{300, longest, 0, false, 3};
+    EXPECT_EQ(Attention(16, 4).workspace(in, out, size), 300 * 128 * 2 + 9600) << "its results; 8 heads' statistics";
+    EXPECT_EQ(AttentionDx(16, 4).workspace(back, gradients, size),
+              (300 + 3 * 128) * 8 * (32 + 1) * 4 + 300 * 128 * 2 + 2 * 300 * (64 + 128) * 2)
+        << "sums in fp32 in rows of 32, gradients, those of keys for each query head, too";
+  }
+  const std::vector<Type> other = types(DType::f32);
+  EXPECT_EQ(AttentionDx(16, 4).workspace(other, gradients, {300, 100, 0, false, 3}),
+            AttentionDx(16, 4).workspace(other, gradients, {300, 100}))
+      << "not in fp32";
+  EXPECT_GT(AttentionDx(4, 16).workspace(back, gradients, {300, 300, 0, false, 3}),
+            AttentionDx(4, 16).workspace(back, gradients, {300, 100, 0, false, 3}))
+      << "not with heads of 4";
+  EXPECT_TRUE(fits_flash_attention(DType::bf16, 256));
+  EXPECT_FALSE(fits_flash_attention(DType::bf16, 264));
+}
+
 TEST(AttentionDx, leaves_key_gradients_as_partials_where_queries_are_cut_finer) {
   Question question({4, 2});
   for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}})

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "../../standin/device.hpp"
+#include "../../standin/gpu_operators.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -61,6 +63,36 @@ TEST(AttentionBinding, GradientsAreSlopes) {
               (loss(kQ, kK.add(dkv), kV) - loss(kQ, kK.sub(dkv), kV)) / (2 * h), 1e-8);
   EXPECT_NEAR(call.out[2].mul(dkv).sum().item<double>() / h,
               (loss(kQ, kK, kV.add(dkv)) - loss(kQ, kK, kV.sub(dkv))) / (2 * h), 1e-8);
+}
+
+// Steps in bf16: the stand-in device's kernels are exact, those of the CPU have scores in fp32.
+TEST(AttentionBinding, DevicesThatHaveFlashAttentionTrainWithItAsCpusDoByScores) {
+  const at::Device device = standin::test_device().is_cpu() ? standin::device() : standin::test_device();
+  const std::vector<Documents> batches = {tiny_documents(7, 1), tiny_documents(7, 2)};
+  for (const char* spec : {"dp=2", "tp=2", "ring=2", "ring=2,exchange=ring", "ulysses=2,recompute=full"}) {
+    SCOPED_TRACE(spec);
+    const compiler::Plans plans = tiny_plans({spec}, 2, 0, precision_from("bf16"));
+    const TinyRun expected = run_tiny(plans, batches, {.device = at::kCPU});
+    const standin::FlashAttentionCalls before = standin::flash_attention_calls();
+    const TinyRun run = run_tiny(plans, batches, {.device = device});
+    EXPECT_EQ(run.ends, expected.ends);
+    ASSERT_EQ(run.steps.size(), 2u);
+    for (size_t s = 0; s < 2; ++s) {
+      EXPECT_NEAR(run.steps[s].loss, expected.steps[s].loss, 2e-3 * expected.steps[s].loss);
+      // The first update has about the size of the learning rate, whatever the gradient's size.
+      EXPECT_NEAR(run.steps[s].norm, expected.steps[s].norm, (s == 0 ? 1e-2 : 5e-2) * expected.steps[s].norm);
+    }
+    if (device.is_cuda()) continue;
+    EXPECT_GT(standin::flash_attention_calls().forward, before.forward);
+    EXPECT_GT(standin::flash_attention_calls().backward, before.backward);
+  }
+}
+
+TEST(AttentionBinding, DevicesComputeInOtherPrecisionsByScores) {
+  const standin::FlashAttentionCalls before = standin::flash_attention_calls();
+  const at::Device device = standin::test_device().is_cpu() ? standin::device() : standin::test_device();
+  run_tiny(tiny_plans({"1,1,1"}, 1, 0, precision_from("fp32")), {tiny_documents(3, 1)}, {.device = device});
+  EXPECT_EQ(standin::flash_attention_calls().forward, before.forward);
 }
 
 // Squares of both documents: 9 + 4 pairs.
