@@ -1,5 +1,8 @@
 #include "kernels/norm.hpp"
 
+#include <ATen/ops/_fused_rms_norm.h>
+#include <ATen/ops/_fused_rms_norm_backward.h>
+
 #include <cmath>
 #include <vector>
 
@@ -104,6 +107,9 @@ at::Tensor in_groups(const at::Tensor& x, i64 group, const at::Tensor& statistic
   return x.to(statistics.scalar_type()).unflatten(1, {-1, group});
 }
 
+/// Whether libtorch's fused kernels compute it: they are for devices, and for one dtype.
+bool is_fused(const at::Tensor& x, const at::Tensor& w) { return !x.is_cpu() && w.scalar_type() == x.scalar_type(); }
+
 bool statistics_fit(const at::Tensor& statistics, const at::Tensor& x, i64 group) {
   return group > 0 && x.size(1) % group == 0 && statistics.is_contiguous() &&
          statistics.numel() == x.size(0) * (x.size(1) / group);
@@ -150,6 +156,12 @@ void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Te
   require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group),
           "rms_norm", {&y, &rstd, &x, &w});
   if (x.numel() == 0) return;
+  if (is_fused(x, w)) {
+    const auto [normal, r] = at::_fused_rms_norm(x.unflatten(1, {-1, group}), {group}, w, eps);
+    rstd.copy_(r.reshape(rstd.sizes()));
+    y.copy_(normal.flatten(1));
+    return;
+  }
   if (!loops_apply({&y, &rstd, &x, &w})) {
     const at::Tensor wide = in_groups(x, group, rstd);
     const at::Tensor r = wide.mul(wide).mean({2}).add_(eps).rsqrt_();
@@ -181,6 +193,12 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
               statistics_fit(rstd, x, group) && residual_fits(residual, x),
           "rms_norm_dx", {&dx, &dy, &x, &w, &rstd, &residual});
   if (x.numel() == 0) return;
+  if (is_fused(x, w) && dy.scalar_type() == x.scalar_type()) {
+    const auto [out, dw] = at::_fused_rms_norm_backward(dy.unflatten(1, {-1, group}), x.unflatten(1, {-1, group}),
+                                                        {group}, rstd.view({x.size(0), -1, 1}), w, {true, false});
+    dx.copy_(residual.defined() ? out.flatten(1).add(residual) : out.flatten(1));
+    return;
+  }
   if (!loops_apply({&dx, &dy, &x, &w, &rstd, &residual_or(residual, x)})) {
     const at::Tensor r = rstd.view({x.size(0), -1, 1}), normal = in_groups(x, group, rstd).mul(r),
                      g = in_groups(dy, group, rstd).mul(w);
@@ -213,6 +231,11 @@ void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, cons
   require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && statistics_fit(rstd, x, group),
           "rms_norm_dw", {&dw, &dy, &x, &rstd});
   if (x.numel() == 0) return;
+  if (!x.is_cpu()) {  // a product of a row and a matrix, as libtorch's fused kernel rounds the sum to the dtype of x
+    const at::Tensor products = dy.to(dw.scalar_type(), /*non_blocking=*/false, /*copy=*/true).mul_(x);
+    dw.addmv_(products.reshape({-1, group}).t(), rstd.reshape({-1}));
+    return;
+  }
   if (!loops_apply({&dw, &dy, &x, &rstd})) {
     const at::Tensor r = rstd.view({x.size(0), -1, 1});
     dw.add_(in_groups(dy, group, rstd).mul(in_groups(x, group, rstd).mul(r)).sum({0, 1}));

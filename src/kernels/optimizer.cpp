@@ -1,5 +1,8 @@
 #include "kernels/optimizer.hpp"
 
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/full.h>
+
 #include <cmath>
 #include <numeric>
 #include <vector>
@@ -96,6 +99,15 @@ void adamw_by_operators(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::T
   p.sub_(m.div(v.mul(f.correction2).sqrt_().add_(f.eps)), f.rate);
 }
 
+/// One kernel of libtorch for each update. It has a factor of the gradient, too, but in fp32 only.
+void adamw_fused(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const at::Tensor& grad, const AdamW& s,
+                 double clip) {
+  if (clip != 1) grad.mul_(clip);
+  const at::Tensor step = at::full({}, s.step, p.options().dtype(at::kFloat));
+  at::_fused_adamw_({p}, {grad}, {m}, {v}, {}, {step}, s.lr, s.beta1, s.beta2, s.weight_decay, s.eps,
+                    /*amsgrad=*/false, /*maximize=*/false);
+}
+
 bool is_flat(const at::Tensor& x) { return x.dim() == 1 && x.is_contiguous(); }
 
 }  // namespace
@@ -110,6 +122,12 @@ void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy
   const bool known_compute_copy =
       !separate_compute_copy ||
       (compute_copy.is_cpu() && (compute_copy.scalar_type() == at::kBFloat16 || loops_apply({&compute_copy})));
+  const auto is_like_p = [&](const at::Tensor& x) { return !x.is_cpu() && x.scalar_type() == p.scalar_type(); };
+  if (is_like_p(m) && is_like_p(v) && is_like_p(grad)) {
+    adamw_fused(p, m, v, grad, settings, clip);
+    if (separate_compute_copy) compute_copy.copy_(p);
+    return;
+  }
   if (!loops_apply({&p, &m, &v, &grad}) || !known_compute_copy) {
     adamw_by_operators(p, m, v, grad, settings, clip);
     if (separate_compute_copy) compute_copy.copy_(p);

@@ -15,7 +15,7 @@ struct AdamW {
 /// One pass over n elements, in this order, with g = grad * clip:
 ///   p *= 1 - lr * decay;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 ///   p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
-/// p, m, v, grad (n) in the state dtype; grad is not changed.   compute_copy (n): p in compute precision, written if it
+/// p, m, v, grad (n) in the state dtype; grad may be changed.   compute_copy (n): p in compute precision, written if it
 /// is defined and not the same memory as p
 void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,
            const AdamW& settings, double clip);

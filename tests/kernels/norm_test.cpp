@@ -95,6 +95,14 @@ TEST(Norm, RmsNormAndItsGradientsFollowTheFormulaForRowsAndForHeads) {
   }
 }
 
+TEST(Norm, GradientsOfRmsNormAreThreeOperatorsOnADevice) {
+  const auto x = random({30, 16}, at::kBFloat16, 1), w = random({16}, at::kBFloat16, 2),
+             dy = random({30, 16}, at::kBFloat16, 3), rstd = filled({30, 1}, at::kFloat, 1);
+  auto dx = hole({30, 16}, at::kBFloat16), dw = filled({16}, at::kFloat, 0);
+  EXPECT_LE(operators_of([&] { rms_norm_dx(dx, dy, x, w, rstd, x); }), 3) << "libtorch's own, the residual, a copy";
+  EXPECT_LE(operators_of([&] { rms_norm_dw(dw, dy, x, rstd); }), 3) << "a copy in fp32, its product with x, the sum";
+}
+
 TEST(Norm, LayerNormAndItsGradientsFollowTheFormula) {
   const i64 T = 300, H = 24;
   for (const auto type : kTypes) {

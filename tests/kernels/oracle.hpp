@@ -14,6 +14,7 @@
 #include <random>
 #include <vector>
 
+#include "../standin/device.hpp"
 #include "../standin/test_device.hpp"
 #include "base/dtype.hpp"
 
@@ -85,6 +86,17 @@ inline void expect_same_bits(const at::Tensor& a, const at::Tensor& b, const cha
   const at::Tensor x = a.cpu().contiguous(), y = b.cpu().contiguous();
   ASSERT_EQ(x.nbytes(), y.nbytes()) << what;
   EXPECT_EQ(std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()), 0) << what;
+}
+
+/// Operators that f gives to the stand-in device; 0 on another one.
+inline i64 operators_of(const std::function<void()>& f) {
+  if (standin::test_device().type() != c10::DeviceType::PrivateUse1) {
+    f();
+    return 0;
+  }
+  const i64 before = standin::operators();
+  f();
+  return standin::operators() - before;
 }
 
 /// Runs f with 1, 2 and 3 threads; its tensor must have the same bits each time. A device has its own.

@@ -153,7 +153,7 @@ struct State {
   Ordering ordering{kCapacity};
   Memory memory{kCapacity, ordering};
   HostCopies host_copies;
-  std::atomic<std::int64_t> synchronizations = 0;
+  std::atomic<std::int64_t> synchronizations = 0, operators = 0;
   std::vector<int> streams;
   std::atomic<int> next_stream = 0;
   std::mutex message_mutex;
@@ -369,6 +369,7 @@ class Call {
       const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
       replace(stack_[first + i], alias && alias->isWrite());
     }
+    ++state().operators;
     begin(schema.name(), reads_, writes_);
     op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
     const std::size_t results = schema.returns().size(), from = stack_.size() - results;
@@ -462,6 +463,7 @@ at::Tensor empty_strided_here(at::IntArrayRef size, at::IntArrayRef stride, std:
 Clock mark_here() { return state().ordering.mark(current_stream); }
 
 at::Tensor copy_here(const at::Tensor& from, const at::Tensor& to, bool non_blocking) {
+  ++state().operators;
   const at::Tensor source = is_here(from) ? on_cpu(from) : from, target = is_here(to) ? on_cpu(to) : to;
   if (is_here(from) && is_here(to)) {
     begin("copy_", {region_of(from)}, {region_of(to)});
@@ -527,6 +529,7 @@ at::Device device() {
 }
 
 std::int64_t host_synchronizations() { return state().synchronizations; }
+std::int64_t operators() { return state().operators; }
 std::int64_t live_bytes() { return state().memory.live(); }
 std::int64_t peak_bytes() { return state().memory.peak(); }
 void reset_peak() { state().memory.reset_peak(); }

@@ -16,6 +16,8 @@ at::Device device();
 
 /// How often the host has waited for the device, or read from it, since the process began.
 std::int64_t host_synchronizations();
+/// Operators and copies that the device was given, since the process began.
+std::int64_t operators();
 /// Bytes of memory that tensors have, and the most that they had at once since reset_peak.
 std::int64_t live_bytes();
 std::int64_t peak_bytes();

@@ -64,6 +64,13 @@ TEST_F(StandIn, ReadingAndWaitingAreCounted) {
   EXPECT_EQ(host_synchronizations(), before + 2);
 }
 
+TEST_F(StandIn, OperatorsAndCopiesAreCounted) {
+  const at::Tensor x = at::ones({4}, here());
+  const auto before = operators();
+  x.narrow(0, 1, 2).add_(1).view({2, 1}).copy_(x.narrow(0, 0, 2).view({2, 1}));
+  EXPECT_EQ(operators(), before + 2) << "views are none";
+}
+
 TEST_F(StandIn, AMissingWaitBetweenStreamsIsRefused) {
   const at::Tensor x = at::ones({8}, here());
   at::Tensor y = at::zeros({4}, here());

@@ -158,6 +158,35 @@ void backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   torch::jit::push(*stack, rounded(dq), rounded(dk), rounded(dv));
 }
 
+// gradient, input, dims that are normalised, rstd, weight, which gradients
+void rms_norm_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const c10::IValue* in = stack->data() + stack->size() - 6;
+  const at::Tensor dy = in[0].toTensor(), x = in[1].toTensor(), rstd = in[3].toTensor(), w = in[4].toTensor();
+  demand(in[2].toIntVector() == std::vector<std::int64_t>{x.size(-1)}, "the last dim is normalised");
+  demand(dy.scalar_type() == x.scalar_type() && w.scalar_type() == x.scalar_type(), "one dtype");
+  demand(rstd.scalar_type() == (x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat), "rstd in fp32 or fp64");
+  const auto wanted = in[5].toBoolList();
+  const at::Tensor normal = x.to(at::kDouble).mul(rstd), g = dy.to(at::kDouble).mul(w);
+  at::Tensor dx, dw;
+  if (wanted[0]) dx = g.sub(normal.mul(g.mul(normal).mean({-1}, true))).mul(rstd).to(x.scalar_type());
+  if (wanted[1]) dw = dy.to(at::kDouble).mul(normal).reshape({-1, x.size(-1)}).sum(0).to(x.scalar_type());
+  torch::jit::drop(*stack, 6);
+  torch::jit::push(*stack, dx, dw);
+}
+
+// sum, factors, dtype, what the sum and the product are multiplied by, output
+void addmm_to_wider(const c10::OperatorHandle&, torch::jit::Stack* stack) {
+  const c10::IValue* in = stack->data() + stack->size() - 7;
+  const at::Tensor sum = in[0].toTensor(), a = in[1].toTensor(), b = in[2].toTensor(), out = in[6].toTensor();
+  demand(a.scalar_type() == at::kBFloat16 && b.scalar_type() == at::kBFloat16 && in[3].toScalarType() == at::kFloat &&
+             out.scalar_type() == at::kFloat && sum.scalar_type() == at::kFloat,
+         "products of bf16 added in fp32");
+  const at::Tensor result = sum.addmm(a.to(at::kFloat), b.to(at::kFloat), in[4].toScalar(), in[5].toScalar());
+  out.copy_(result);
+  torch::jit::drop(*stack, 7);
+  torch::jit::push(*stack, out);
+}
+
 }  // namespace
 
 void register_gpu_operators() {
@@ -165,6 +194,8 @@ void register_gpu_operators() {
   static const bool registered = [] {
     library.impl("_flash_attention_forward", torch::CppFunction::makeFromBoxedFunction<&forward>());
     library.impl("_flash_attention_backward", torch::CppFunction::makeFromBoxedFunction<&backward>());
+    library.impl("_fused_rms_norm_backward", torch::CppFunction::makeFromBoxedFunction<&rms_norm_backward>());
+    library.impl("addmm.dtype_out", torch::CppFunction::makeFromBoxedFunction<&addmm_to_wider>());
     return true;
   }();
   static_cast<void>(registered);

@@ -87,9 +87,9 @@ Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
 i64 Linear::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 
-// Operands in bf16 with accumulators in fp32: copies of the operands, or the product before it is added.
+// On a CPU, operands in bf16 with accumulators in fp32: copies of the operands, or the product before it is added.
 i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
-  if (in[0].dtype == out[0].dtype) return 0;
+  if (in[0].dtype == out[0].dtype || size.sequences > 0) return 0;
   i64 operands = 0, product = 0;
   for (const Type& type : in) operands += elements(type, {size.tokens});
   for (const Type& type : out) product += elements(type, {size.tokens});

@@ -120,6 +120,12 @@ TEST(LinearDw, of_accumulators_that_cut_the_in_features_differently_cuts_them_as
   EXPECT_EQ(rule.gives[1], cut({{}, {0}}));
 }
 
+TEST(LinearDw, adds_its_product_in_place_on_a_device_and_with_wide_copies_on_a_cpu) {
+  const std::vector<Type> in = {tokens_by(DType::bf16, 12, {}), kX}, out = {{DType::f32, {{12, 8}, {{}, {}}}}};
+  EXPECT_EQ(LinearDw(1).workspace(in, out, {.tokens = 100}), 100 * (12 + 8) * 4);
+  EXPECT_EQ(LinearDw(1).workspace(in, out, {.tokens = 100, .sequences = 1}), 0);
+}
+
 TEST(BiasDw, sums_over_tokens) {
   EXPECT_EQ(Question({2}).activation(cut({{0}, {}})).output(cut({{}})).ask(BiasDw()).gives[0], cut({{}}, {0}));
   EXPECT_EQ(Question({2}).activation(cut({{}, {0}})).output(cut({{0}})).ask(BiasDw()).gives[0], cut({{0}}));
