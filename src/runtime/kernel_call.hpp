@@ -64,7 +64,7 @@ struct KernelCall {
   std::vector<at::Tensor> in, out;  // out: allocated, or accumulators
   const MicroBatchFeeds& feeds;
   RopeTables& rope;
-  ReplicaLink replica;
+  const ReplicaLink& replica;
   DType state;
 
   /// First row (dim 0, global) of an operand's local box: where a part of the vocabulary begins. Of tokens in units of

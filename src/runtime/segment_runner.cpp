@@ -11,41 +11,72 @@ namespace switchyard::runtime {
 
 SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state,
                              at::Device device)
-    : graph_(graph), stage_(stage), position_(position), state_dtype_(state), device_(device) {
-  for (size_t b = 0; b < stage.buffers.size(); ++b)
-    if (stage.buffers[b].root >= 0) members_[stage.buffers[b].root].push_back(static_cast<int>(b));
-  for (auto& [root, list] : members_)
-    std::sort(list.begin(), list.end(), [&](int a, int b) {
-      return stage.buffers[static_cast<size_t>(a)].root_slot < stage.buffers[static_cast<size_t>(b)].root_slot;
-    });
-  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
-    for (const ir::Instr& instr : segment->code)
-      if (instr.op) kernels_[instr.op.get()] = find_kernel(instr.op->name());
+    : stage_(stage), position_(position), state_dtype_(state), device_(device), columns_(columns_of_roots()) {
+  for (const ir::Buffer& buffer : stage.buffers) roots_ = std::max(roots_, static_cast<size_t>(buffer.root + 1));
+  forward_ = resolve(graph, stage.forward);
+  backward_ = resolve(graph, stage.backward);
+  weight_ = resolve(graph, stage.weight);
+}
+
+std::vector<SegmentRunner::Columns> SegmentRunner::columns_of_roots() const {
+  std::vector<Columns> columns(stage_.buffers.size());
+  for (size_t b = 0; b < columns.size(); ++b) {
+    const ir::Buffer& own = stage_.buffers[b];
+    if (own.root < 0) continue;
+    for (const ir::Buffer& member : stage_.buffers) {
+      if (member.root != own.root) continue;
+      const i64 width = member.box[static_cast<size_t>(position_)].size(1);
+      if (member.root_slot < own.root_slot) columns[b].first += width;
+      columns[b].all += width;
+    }
+  }
+  return columns;
+}
+
+SegmentRunner::Operand SegmentRunner::resolve(const ir::Graph& graph, int buffer) const {
+  const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
+  const ir::Value& value = graph.value(b.value);
+  if (b.kind == ir::ValueKind::param) return {.place = Operand::Place::param, .number = value.param};
+  if (b.kind == ir::ValueKind::gradient) return {.place = Operand::Place::gradient, .number = value.param};
+  if (b.kind == ir::ValueKind::activation || b.layout != layout::replicated(1)) return {.number = buffer};
+  const auto feed = value.feed == ir::Feed::ids         ? &MicroBatchFeeds::ids
+                    : value.feed == ir::Feed::positions ? &MicroBatchFeeds::positions
+                    : value.feed == ir::Feed::labels    ? &MicroBatchFeeds::labels
+                                                        : &MicroBatchFeeds::weights;
+  return {.place = Operand::Place::feed, .number = buffer, .feed = feed};
+}
+
+std::vector<SegmentRunner::Call> SegmentRunner::resolve(const ir::Graph& graph, const ir::Segment& segment) const {
+  std::vector<Call> calls;
+  for (const ir::Instr& instr : segment.code) {
+    Call& call = calls.emplace_back();
+    if (instr.op) call.kernel = find_kernel(instr.op->name());
+    for (const int b : instr.in) call.in.push_back(resolve(graph, b));
+    for (const int b : instr.out) call.out.push_back(resolve(graph, b));
+    for (const int b : instr.drop)
+      if (const int root = stage_.buffers[static_cast<size_t>(b)].root; root >= 0) call.roots.push_back(root);
+  }
+  return calls;
+}
+
+const std::vector<SegmentRunner::Call>& SegmentRunner::calls(const ir::Segment& segment) const {
+  if (&segment == &stage_.forward) return forward_;
+  if (&segment == &stage_.backward) return backward_;
+  check(&segment == &stage_.weight, "a segment of another stage");
+  return weight_;
 }
 
 at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
-  const auto size = [&](int index) {
-    return ir::local_size(stage_.buffers[static_cast<size_t>(index)], position_, stage_.replica.size(),
-                          {state.feeds.T, state.feeds.squared_lengths});
-  };
+  const std::vector<i64> size =
+      ir::local_size(b, position_, stage_.replica.size(), {state.feeds.T, state.feeds.squared_lengths});
   at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
-  if (b.root < 0) {
-    slot = empty(size(buffer), b.type.dtype, device_);
-    return slot;
-  }
-  const std::vector<int>& members = members_.at(b.root);
-  i64 before = 0, width = 0;
-  for (const int m : members) {
-    const i64 columns = size(m)[1];
-    if (stage_.buffers[static_cast<size_t>(m)].root_slot < b.root_slot) before += columns;
-    width += columns;
-  }
-  const std::vector<i64> own = size(buffer);
-  at::Tensor& root = state.roots[b.root];
-  if (!root.defined()) root = empty({own[0], width}, b.type.dtype, device_);
-  slot = root.narrow(1, before, own[1]);
-  return slot;
+  if (b.root < 0) return slot = empty(size, b.type.dtype, device_);
+  if (state.roots.empty()) state.roots.resize(roots_);
+  const Columns& columns = columns_[static_cast<size_t>(buffer)];
+  at::Tensor& root = state.roots[static_cast<size_t>(b.root)];
+  if (!root.defined()) root = empty({size[0], columns.all}, b.type.dtype, device_);
+  return slot = root.narrow(1, columns.first, size[1]);
 }
 
 void SegmentRunner::record_uses(const MicroBatchState& state) const {
@@ -60,34 +91,21 @@ void SegmentRunner::record_uses(const MicroBatchState& state) const {
     if (buffer >= 0) record_use(state.slots[static_cast<size_t>(buffer)]);
 }
 
-at::Tensor SegmentRunner::operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working,
-                                  const RunKey& key) const {
-  const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
-  const ir::Value& value = graph_.value(b.value);
-  switch (b.kind) {
-    case ir::ValueKind::param:
-      return working.run_param(key, value.param);
-    case ir::ValueKind::gradient:
-      return working.run_gradient(key, value.param);
-    case ir::ValueKind::activation:
+at::Tensor SegmentRunner::tensor(const Operand& operand, bool output, MicroBatchState& state,
+                                 WorkingParameters& working, const RunKey& key) const {
+  switch (operand.place) {
+    case Operand::Place::param:
+      return working.run_param(key, operand.number);
+    case Operand::Place::gradient:
+      return working.run_gradient(key, operand.number);
+    case Operand::Place::feed:
+      return state.feeds.*operand.feed;
+    case Operand::Place::slot:
       break;
-    case ir::ValueKind::feed:
-      if (b.layout == layout::replicated(1)) {
-        switch (value.feed) {
-          case ir::Feed::ids:
-            return state.feeds.ids;
-          case ir::Feed::positions:
-            return state.feeds.positions;
-          case ir::Feed::labels:
-            return state.feeds.labels;
-          default:
-            return state.feeds.weights;
-        }
-      }
   }
-  if (output) return allocate(buffer, state);
-  const at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
-  check(slot.defined(), "{} is read before it is made", b.name);
+  if (output) return allocate(operand.number, state);
+  const at::Tensor& slot = state.slots[static_cast<size_t>(operand.number)];
+  check(slot.defined(), "{} is read before it is made", stage_.buffers[static_cast<size_t>(operand.number)].name);
   return slot;
 }
 
@@ -95,6 +113,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
                         const RunKey& key, const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const {
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   const std::vector<ir::Instr>& code = segment.code;
+  const std::vector<Call>& resolved = calls(segment);
   const auto first = static_cast<int>(ir::range_of(segment, piece).first);
   const auto from = [&](const std::vector<ir::UnitEvent>& events) {
     return static_cast<size_t>(std::ranges::lower_bound(events, first, {}, &ir::UnitEvent::instr) - events.begin());
@@ -118,23 +137,24 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
                     .rope = rope,
                     .replica = replica,
                     .state = state_dtype_};
-    for (const int b : instr.in) call.in.push_back(operand(b, false, state, working, key));
-    for (const int b : instr.out) call.out.push_back(operand(b, true, state, working, key));
+    call.in.reserve(instr.in.size());
+    call.out.reserve(instr.out.size());
+    for (const Operand& operand : resolved[i].in) call.in.push_back(tensor(operand, false, state, working, key));
+    for (const Operand& operand : resolved[i].out) call.out.push_back(tensor(operand, true, state, working, key));
     if (!instr.op) {
       const std::vector<int>& next = ir::ending_before(segment, i + 1);
       return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
     }
-    kernels_.at(instr.op.get())(call);
+    resolved[i].kernel(call);
     if (!hooks.timed) return;
     wait_for_device(device_);
     hooks.timed(static_cast<int>(i), Seconds{hooks.clock() - started});
   };
   const auto end = [&](size_t i) {
     if (!code[i].op) report(collectives.wait(i));
-    for (const int b : code[i].drop) {
-      state.slots[static_cast<size_t>(b)] = at::Tensor();
-      state.roots.erase(stage_.buffers[static_cast<size_t>(b)].root);
-    }
+    for (const int b : code[i].drop) state.slots[static_cast<size_t>(b)] = at::Tensor();
+    for (const int root : resolved[i].roots)
+      if (!state.roots.empty()) state.roots[static_cast<size_t>(root)] = at::Tensor();
     for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
       hooks.release(segment.releases[release].unit);
   };

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <functional>
-#include <map>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/units.hpp"
@@ -12,13 +12,13 @@
 
 namespace switchyard::runtime {
 
-/// The tensors of a micro-batch on a rank, from its forward to its backward segment. Indices: the stage's buffers.
-/// feeds_made: when the device has the feeds, whoever made them.
+/// The tensors of a micro-batch on a rank, from its forward to its backward segment. slots: by the stage's buffers;
+/// roots: memory that several of them share, by ir::Buffer::root. feeds_made: when the device has the feeds, whoever
+/// made them.
 struct MicroBatchState {
   MicroBatchFeeds feeds;
   Mark feeds_made{};
-  std::vector<at::Tensor> slots;
-  std::map<int, at::Tensor> roots;
+  std::vector<at::Tensor> slots, roots;
 };
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
@@ -31,6 +31,7 @@ struct RunHooks {
   SecondsClock clock = wall_seconds;
 };
 
+/// What can be known of instructions before they run is looked up when the runner is made.
 class SegmentRunner {
  public:
   SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
@@ -43,16 +44,36 @@ class SegmentRunner {
   at::Tensor allocate(int buffer, MicroBatchState& state) const;
 
  private:
-  at::Tensor operand(int buffer, bool output, MicroBatchState& state, WorkingParameters& working,
-                     const RunKey& key) const;
+  /// Where an operand is: in a slot, in a feed, or it is a parameter or its gradient. number: of the buffer, or of the
+  /// parameter.
+  struct Operand {
+    enum class Place { slot, feed, param, gradient } place = Place::slot;
+    int number = 0;
+    at::Tensor MicroBatchFeeds::*feed = nullptr;
+  };
+  struct Call {
+    Kernel kernel = nullptr;  // null: a collective
+    std::vector<Operand> in, out;
+    std::vector<int> roots;  // that end with the instruction
+  };
+  /// Columns of a root: where a member's begin, and those of all.
+  struct Columns {
+    i64 first = 0, all = 0;
+  };
+  Operand resolve(const ir::Graph& graph, int buffer) const;
+  std::vector<Call> resolve(const ir::Graph& graph, const ir::Segment& segment) const;
+  std::vector<Columns> columns_of_roots() const;
+  const std::vector<Call>& calls(const ir::Segment& segment) const;
+  at::Tensor tensor(const Operand& operand, bool output, MicroBatchState& state, WorkingParameters& working,
+                    const RunKey& key) const;
 
-  const ir::Graph& graph_;
   const ir::StageCode& stage_;
   int position_;
   DType state_dtype_;
   at::Device device_;
-  std::map<int, std::vector<int>> members_;  // root -> buffers in order of slot
-  std::map<const ir::Operator*, Kernel> kernels_;
+  size_t roots_ = 0;
+  std::vector<Columns> columns_;                   // by buffer
+  std::vector<Call> forward_, backward_, weight_;  // by instruction
 };
 
 }  // namespace switchyard::runtime

@@ -74,13 +74,13 @@ at::Tensor WorkingParameters::run_param(const RunKey& run, int p) const {
 }
 
 // A group's members are adjacent, so that one matrix product reads or writes them all.
-template <class Box, class Make>
-at::Tensor WorkingParameters::group_member(const UnitUse& use, int param, i64 elements, const Box& box,
+template <class Elements, class Box, class Make>
+at::Tensor WorkingParameters::group_member(const UnitUse& use, int param, const Elements& elements, const Box& box,
                                            const Make& make) {
   const std::lock_guard lock(mutex_);
   Unit& unit = held_[use];
   if (const auto it = unit.find(param); it != unit.end()) return it->second;
-  FlatMemory memory(make(elements));
+  FlatMemory memory(make(elements(holdings_.group_of(param))));
   for (const int p : holdings_.group_of(param))
     if (const layout::Box* own = box(p)) unit[p] = memory.take(*own);
   return unit.at(param);
@@ -89,14 +89,16 @@ at::Tensor WorkingParameters::group_member(const UnitUse& use, int param, i64 el
 at::Tensor WorkingParameters::run_copy(const RunKey& run, int param) {
   const int strategy = run.phase.strategy;
   return group_member(
-      use_of(run, param, false), param, holdings_.used_elements(strategy, holdings_.group_of(param)),
+      use_of(run, param, false), param,
+      [&](const std::vector<int>& group) { return holdings_.used_elements(strategy, group); },
       [&](int p) { return holdings_.used(strategy, p); },
       [&](i64 n) { return empty({n}, plans_.graph().precision().compute, device_); });
 }
 
 at::Tensor WorkingParameters::gradient(PhaseKey phase, int param) {
   return group_member(
-      use_of(phase, param, true), param, holdings_.gradient_elements(phase.strategy, holdings_.group_of(param)),
+      use_of(phase, param, true), param,
+      [&](const std::vector<int>& group) { return holdings_.gradient_elements(phase.strategy, group); },
       [&](int p) { return holdings_.grad(phase.strategy, p); },
       [&](i64 n) { return zeros({n}, plans_.graph().precision().state, device_); });
 }
@@ -105,7 +107,8 @@ at::Tensor WorkingParameters::run_gradient(const RunKey& run, int param) {
   if (!run.reduces) return gradient(run.phase, param);
   const int strategy = run.phase.strategy;
   const at::Tensor own = group_member(
-      use_of(run, param, true), param, holdings_.made_elements(strategy, holdings_.group_of(param)),
+      use_of(run, param, true), param,
+      [&](const std::vector<int>& group) { return holdings_.made_elements(strategy, group); },
       [&](int p) { return holdings_.made(strategy, p); },
       [&](i64 n) { return zeros({n}, plans_.graph().precision().state, device_); });
   for (const int p : holdings_.group_of(param))

@@ -70,8 +70,9 @@ class WorkingParameters {
 
   void copy_held(at::Tensor& target, int param, const layout::Box& box, PhaseKey previous) const;
   at::Tensor held(const compiler::UnitUse& use, int param) const;
-  template <class Box, class Make>
-  at::Tensor group_member(const compiler::UnitUse& use, int param, i64 elements, const Box& box, const Make& make);
+  template <class Elements, class Box, class Make>
+  at::Tensor group_member(const compiler::UnitUse& use, int param, const Elements& elements, const Box& box,
+                          const Make& make);
   compiler::UnitUse use_of(PhaseKey phase, int param, bool gradient) const;
   compiler::UnitUse use_of(const RunKey& run, int param, bool gradient) const;
   int unit_of(int param) const { return plans_.graph().param(param).unit; }

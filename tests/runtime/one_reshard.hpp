@@ -40,13 +40,13 @@ struct OneReshard {
   }
   /// row: of the last transaction.
   KernelCall call(comm::Fabric& fabric, const at::Tensor& in, const at::Tensor& out, i64& row) {
-    const ReplicaLink replica{.fabric = &fabric,
-                              .channel = {},
-                              .row = nullptr,
-                              .collectives = {5, stage.replica.ranks},
-                              .collective_row = &row,
-                              .pattern = 0,
-                              .stream = nullptr};
+    replica = {.fabric = &fabric,
+               .channel = {},
+               .row = nullptr,
+               .collectives = {5, stage.replica.ranks},
+               .collective_row = &row,
+               .pattern = 0,
+               .stream = nullptr};
     return {instr, stage, fabric.rank(), {in}, {out}, feeds, rope, replica, DType::f64};
   }
 
@@ -54,6 +54,7 @@ struct OneReshard {
   ir::Instr instr;
   MicroBatchFeeds feeds;
   RopeTables rope{10000, {}};
+  ReplicaLink replica;
 };
 
 }  // namespace switchyard::runtime
