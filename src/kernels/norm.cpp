@@ -194,8 +194,9 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
           "rms_norm_dx", {&dx, &dy, &x, &w, &rstd, &residual});
   if (x.numel() == 0) return;
   if (is_fused(x, w) && dy.scalar_type() == x.scalar_type()) {
-    const auto [out, dw] = at::_fused_rms_norm_backward(dy.unflatten(1, {-1, group}), x.unflatten(1, {-1, group}),
-                                                        {group}, rstd.view({x.size(0), -1, 1}), w, {true, false});
+    const auto [out, dw] =
+        at::_fused_rms_norm_backward(dy.contiguous().unflatten(1, {-1, group}), x.unflatten(1, {-1, group}), {group},
+                                     rstd.view({x.size(0), -1, 1}), w, {true, false});
     dx.copy_(residual.defined() ? out.flatten(1).add(residual) : out.flatten(1));
     return;
   }

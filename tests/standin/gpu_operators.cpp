@@ -164,6 +164,7 @@ void rms_norm_backward(const c10::OperatorHandle&, torch::jit::Stack* stack) {
   const at::Tensor dy = in[0].toTensor(), x = in[1].toTensor(), rstd = in[3].toTensor(), w = in[4].toTensor();
   demand(in[2].toIntVector() == std::vector<std::int64_t>{x.size(-1)}, "the last dim is normalised");
   demand(dy.scalar_type() == x.scalar_type() && w.scalar_type() == x.scalar_type(), "one dtype");
+  demand(dy.is_contiguous() && rstd.is_contiguous(), "gradients and statistics side by side");
   demand(rstd.scalar_type() == (x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat), "rstd in fp32 or fp64");
   const auto wanted = in[5].toBoolList();
   const at::Tensor normal = x.to(at::kDouble).mul(rstd), g = dy.to(at::kDouble).mul(w);
