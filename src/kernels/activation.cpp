@@ -3,6 +3,7 @@
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 
+#include "kernels/element_tensors.hpp"
 #include "kernels/tensors.hpp"
 #include "kernels/vectorized.hpp"
 
@@ -43,6 +44,10 @@ at::ScalarType statistics_type(const at::Tensor& x) {
 void swiglu(at::Tensor& h, const at::Tensor& gate, const at::Tensor& up) {
   require(is_rows(h) && is_rows(gate) && is_rows(up) && same_shape({&h, &gate, &up}), "swiglu", {&h, &gate, &up});
   if (h.numel() == 0) return;
+  if (has_element_kernels({&h, &gate, &up})) {
+    with_element(h, [&]<class T>() { run_on_gpu(swiglu_work<T>(h, gate, up), h.device()); });
+    return;
+  }
   if (!loops_apply({&h, &gate, &up})) {
     const at::Tensor g = gate.to(statistics_type(gate));
     h.copy_(g.sigmoid().mul_(g).mul_(up));
@@ -62,6 +67,10 @@ void swiglu_dx(at::Tensor& dgate, at::Tensor& dup, const at::Tensor& dh, const a
               same_shape({&dgate, &dup, &dh, &gate, &up}),
           "swiglu_dx", {&dgate, &dup, &dh, &gate, &up});
   if (dh.numel() == 0) return;
+  if (has_element_kernels({&dgate, &dup, &dh, &gate, &up})) {
+    with_element(dh, [&]<class T>() { run_on_gpu(swiglu_gradient_work<T>(dgate, dup, dh, gate, up), dh.device()); });
+    return;
+  }
   if (!loops_apply({&dgate, &dup, &dh, &gate, &up})) {
     const at::Tensor g = gate.to(statistics_type(gate)), s = g.sigmoid(), d = dh.to(statistics_type(gate));
     const at::Tensor slope = s.neg().add_(1).mul_(g).add_(1).mul_(s), dgate_new = d.mul(up).mul_(slope);

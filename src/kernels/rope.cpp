@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/errors.hpp"
+#include "kernels/element_tensors.hpp"
 #include "kernels/tensors.hpp"
 #include "kernels/upload.hpp"
 #include "kernels/vectorized.hpp"
@@ -49,6 +50,11 @@ void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::T
               head_dim % 2 == 0 && cos.size(1) == head_dim / 2 && x.size(1) % head_dim == 0,
           "rope", {&y, &x, &cos, &sin, &positions});
   if (y.numel() == 0) return;
+  if (has_element_kernels({&y, &x}) && positions.is_contiguous()) {
+    with_element(
+        y, [&]<class T>() { run_on_gpu(rope_work<T>(y, x, cos, sin, positions, head_dim, inverse), y.device()); });
+    return;
+  }
   if (!loops_apply({&y, &x, &cos, &sin})) {
     rope_by_operators(y, x, cos, sin, positions, head_dim, inverse);
     return;
