@@ -380,9 +380,9 @@ class Replay {
                        .seen_keys = rows,
                        .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring,
                        .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0};
-    const i64 weights = allocated(T * size_of(DType::f64)), sequences = it->second.size.sequences;
-    it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) +
-                       allocated(2 * sequences * size_of(DType::i32));
+    const i64 weights = allocated(T * size_of(DType::f64));
+    const i64 ends = compute_ == size_of(DType::bf16) ? 2 * it->second.size.sequences * size_of(DType::i32) : 0;
+    it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) + allocated(ends);
     meter_.take(MemoryClass::workspace, it->second.feeds);
     if (state_ != size_of(DType::f64)) meter_.touch(MemoryClass::workspace, weights);  // made in fp64
     return it->second;

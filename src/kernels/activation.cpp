@@ -1,5 +1,6 @@
 #include "kernels/activation.hpp"
 
+#include <ATen/ops/add.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/gelu_backward.h>
 
@@ -72,9 +73,10 @@ void swiglu_dx(at::Tensor& dgate, at::Tensor& dup, const at::Tensor& dh, const a
     return;
   }
   if (!loops_apply({&dgate, &dup, &dh, &gate, &up})) {
-    const at::Tensor g = gate.to(statistics_type(gate)), s = g.sigmoid(), d = dh.to(statistics_type(gate));
-    const at::Tensor slope = s.neg().add_(1).mul_(g).add_(1).mul_(s), dgate_new = d.mul(up).mul_(slope);
-    dup.copy_(d.mul(g).mul_(s));
+    const at::Tensor g = gate.to(statistics_type(gate), /*non_blocking=*/false, /*copy=*/true), s = g.sigmoid(),
+                     d = dh.to(statistics_type(gate));
+    const at::Tensor dgate_new = s.neg().add_(1).mul_(g).add_(1).mul_(s).mul_(d).mul_(up);
+    dup.copy_(g.mul_(s).mul_(d));
     dgate.copy_(dgate_new);
     return;
   }
@@ -102,7 +104,7 @@ void add(at::Tensor& y, const at::Tensor& a, const at::Tensor& b) {
   require(same_shape({&y, &a, &b}), "add", {&y, &a, &b});
   if (y.numel() == 0) return;
   if (!loops_apply({&y, &a, &b}) || !is_rows(y) || !is_rows(a) || !is_rows(b)) {
-    y.copy_(a.add(b));
+    at::add_out(y, a, b);
     return;
   }
   with_real(y, [&]<class T>() {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels/element_tensors.hpp"
 #include "kernels/tensors.hpp"
 #include "kernels/vectorized.hpp"
 
@@ -120,6 +121,10 @@ void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, cons
     const at::Tensor unused = weights.eq(0).logical_or(labels.lt(0));
     loss.copy_(sums.select(0, 0).log().sub_(sums.select(0, 1)).mul_(weights).masked_fill_(unused, 0));
     if (logits.size(1) == 0) return;
+    if (has_element_kernels({&logits}))
+      return with_element(logits, [&]<class T>() {
+        run_on_gpu(cross_entropy_work<T>(logits, top, sums, labels, weights, first), logits.device());
+      });
     const auto [column, inside] = label_columns(labels, logits, first);
     at::Tensor gradient =
         logits.to(top.scalar_type()).sub(top.unsqueeze(1)).exp_().div_(sums.select(0, 0).unsqueeze(1));

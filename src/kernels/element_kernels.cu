@@ -28,14 +28,13 @@ const char* launch(const Work& work, void* stream) {
   return error == cudaSuccess ? nullptr : cudaGetErrorString(error);
 }
 
-template const char* launch(const RopeWork<float>&, void*);
-template const char* launch(const RopeWork<double>&, void*);
-template const char* launch(const RopeWork<Bf16>&, void*);
-template const char* launch(const SwigluWork<float>&, void*);
-template const char* launch(const SwigluWork<double>&, void*);
-template const char* launch(const SwigluWork<Bf16>&, void*);
-template const char* launch(const SwigluGradientWork<float>&, void*);
-template const char* launch(const SwigluGradientWork<double>&, void*);
-template const char* launch(const SwigluGradientWork<Bf16>&, void*);
+#define SWITCHYARD_WORK(Work)                              \
+  template const char* launch(const Work<float>&, void*);  \
+  template const char* launch(const Work<double>&, void*); \
+  template const char* launch(const Work<Bf16>&, void*);
+SWITCHYARD_WORK(RopeWork)
+SWITCHYARD_WORK(SwigluWork)
+SWITCHYARD_WORK(SwigluGradientWork)
+SWITCHYARD_WORK(CrossEntropyWork)
 
 }  // namespace switchyard::kernels

@@ -5,9 +5,8 @@
 
 namespace switchyard::kernels {
 
-/// Queues the work on a stream of CUDA's (its handle). It exists for RopeWork, SwigluWork and SwigluGradientWork of
-/// fp32, fp64 and bf16, where nvcc has compiled it (SWITCHYARD_CUDA_KERNELS). Returns CUDA's words if it did not start,
-/// else null.
+/// Queues the work on a stream of CUDA's (its handle). It exists for all works of fp32, fp64 and bf16, where nvcc has
+/// compiled it (SWITCHYARD_CUDA_KERNELS). Returns CUDA's words if it did not start, else null.
 template <class Work>
 const char* launch(const Work& work, void* stream);
 

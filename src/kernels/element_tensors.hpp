@@ -76,6 +76,20 @@ SwigluGradientWork<T> swiglu_gradient_work(const at::Tensor& dgate, const at::Te
           .width = dh.size(1)};
 }
 
+template <class T>
+CrossEntropyWork<T> cross_entropy_work(const at::Tensor& logits, const at::Tensor& top, const at::Tensor& sums,
+                                       const at::Tensor& labels, const at::Tensor& weights, std::int64_t first) {
+  using W = typename Wide<T>::type;
+  return {.logits = element_rows<T>(logits),
+          .top = top.const_data_ptr<W>(),
+          .sums = sums.const_data_ptr<W>(),
+          .weights = weights.const_data_ptr<W>(),
+          .labels = labels.const_data_ptr<std::int64_t>(),
+          .rows = logits.size(0),
+          .width = logits.size(1),
+          .first = first};
+}
+
 /// Queues the work on the calling thread's stream of the device.
 /// errors  ClusterError with CUDA's words if it does not start
 template <class Work>

@@ -108,4 +108,23 @@ struct SwigluGradientWork {
   }
 };
 
+/// Logits become the gradient of the loss: kernels/cross_entropy.hpp. sums: of exponentials. first: the vocabulary's
+/// column where this part begins.
+template <class T>
+struct CrossEntropyWork {
+  using W = typename Wide<T>::type;
+  ElementRows<T> logits;
+  const W *top, *sums, *weights;
+  const std::int64_t* labels;
+  std::int64_t rows, width, first;
+  SWITCHYARD_ELEMENT std::int64_t count() const { return rows * width; }
+  SWITCHYARD_ELEMENT void operator()(std::int64_t i) const {
+    const std::int64_t row = i / width, column = i % width, label = labels[row];
+    const W weight = label < 0 ? W(0) : weights[row];
+    if (weight == W(0)) return store(logits.at(row, column), W(0));
+    const W share = std::exp(wide(logits.at(row, column)) - top[row]) / sums[row];
+    store(logits.at(row, column), weight * (share - (label - first == column ? W(1) : W(0))));
+  }
+};
+
 }  // namespace switchyard::kernels

@@ -1,6 +1,7 @@
 #include "kernels/element_works.hpp"
 
 #include "kernels/activation.hpp"
+#include "kernels/cross_entropy.hpp"
 #include "kernels/element_tensors.hpp"
 #include "kernels/rope.hpp"
 #include "oracle.hpp"
@@ -58,6 +59,23 @@ TEST(ElementWorks, AreSwigluAndItsGradients) {
     at::Tensor dgate = gate.clone(), dup = up.clone();
     with_element(gate, [&]<class T>() { on_host(swiglu_gradient_work<T>(dgate, dup, dh, dgate, dup)); });
     expect_same_bits(dgate, got[1].contiguous(), "in place");
+  }
+}
+
+TEST(ElementWorks, TurnLogitsOfAPartOfTheVocabularyIntoGradients) {
+  const i64 rows = 6, width = 9, first = 20;
+  for (const auto type : kTypes) {
+    const at::ScalarType state = state_of(type);
+    const at::Tensor logits = on_host({rows, width}, type, 1, 3), weights = on_host({rows}, state, 2, 0),
+                     labels = integers({20, 28, 3, -1, 24, 29}).cpu();
+    weights.select(0, 4).fill_(0);
+    at::Tensor top = on_host({rows}, state, 3, 0), sums = on_host({2, rows}, state, 4, 0),
+               loss = on_host({rows}, state, 5, 0), expected = logits.clone();
+    xent_max(top, logits);
+    xent_sums(sums, logits, top, labels, first);
+    xent_grad(expected, loss, top, sums, labels, weights, first);
+    with_element(logits, [&]<class T>() { on_host(cross_entropy_work<T>(logits, top, sums, labels, weights, first)); });
+    expect_close(logits, values(expected), tolerance_of(type), "gradient");
   }
 }
 
