@@ -2,8 +2,6 @@
 
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/zeros.h>
-#include <c10/util/Exception.h>
 
 #include <vector>
 
@@ -35,22 +33,6 @@ void sum_of_rows(T* sum, Rows<const T> x) {
     }
   });
   add_rows<T>(sum, {partial.data(), x.width, parts, x.width}, 0, parts);
-}
-
-/// Whether libtorch adds products of bf16 to sums in fp32 on devices, which older releases refuse. Asked once.
-bool adds_to_wider_sums(const at::Device& device) {
-  static const bool answer = [&] {
-    const auto options = at::TensorOptions().device(device);
-    at::Tensor sum = at::zeros({8, 8}, options.dtype(at::kFloat));
-    const at::Tensor factor = at::zeros({8, 8}, options.dtype(at::kBFloat16));
-    try {
-      at::addmm_out(sum, sum, factor, factor, at::kFloat);
-      return true;
-    } catch (const c10::Error&) {
-      return false;
-    }
-  }();
-  return answer;
 }
 
 }  // namespace
@@ -88,10 +70,8 @@ void linear_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x) {
     dw.addmm_(dy.t(), x);
   } else if (dy.is_cpu()) {
     dw.addmm_(dy.t().to(dw.scalar_type()), x.to(dw.scalar_type()));
-  } else if (adds_to_wider_sums(dy.device())) {
-    at::addmm_out(dw, dw, dy.t(), x, dw.scalar_type());
   } else {
-    dw.add_(at::mm(dy.t(), x, dw.scalar_type()));
+    at::addmm_out(dw, dw, dy.t(), x, dw.scalar_type());  // tensor cores, accumulated and added in fp32
   }
 }
 

@@ -239,7 +239,7 @@ void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, cons
   }
   if (!loops_apply({&dw, &dy, &x, &rstd})) {
     const at::Tensor r = rstd.view({x.size(0), -1, 1});
-    dw.add_(in_groups(dy, group, rstd).mul(in_groups(x, group, rstd).mul(r)).sum({0, 1}));
+    dw.add_(in_groups(dy, group, rstd).mul(in_groups(x, group, rstd).mul(r)).flatten(0, 1).sum(0));
     return;
   }
   with_real(x, [&]<class T>() {
