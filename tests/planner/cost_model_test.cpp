@@ -19,7 +19,9 @@ struct Case {
   explicit Case(int devices, std::vector<std::vector<i64>> steps, double intra = 50e9, double alone_speedup = 1)
       : Case(hardware(devices, intra, alone_speedup), std::move(steps)) {}
   Case(const cluster::Hardware& hardware, std::vector<std::vector<i64>> steps)
-      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware),
+      : Case(hardware, std::move(steps), compiler::CodeOptions{}) {}
+  Case(const cluster::Hardware& hardware, std::vector<std::vector<i64>> steps, const compiler::CodeOptions& how)
+      : units(model_of(4, 256, 1000), precision_from("bf16"), hardware, how),
         transfers(units),
         model(units, transfers, workload_of(std::move(steps), 1024)) {}
   static cluster::Hardware hardware(int devices, double intra, double alone_speedup) {
@@ -176,6 +178,14 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
             << to_string(shape) << ", stage " << stage << ", " << mbs;
     }
   }
+}
+
+TEST(CostModel, memory_has_scores_of_attention_on_cpus_only) {
+  const auto total = [](bool on_devices) {
+    const Case one(Case::hardware(1, 1e18, 1), {{1024}}, {.on_devices = on_devices});
+    return one.model.need({}, 1024, one.all()).total();
+  };
+  EXPECT_LT(total(true), total(false));
 }
 
 TEST(CostModel, parts_of_a_phase_sum_to_it_and_steps_are_averaged) {
