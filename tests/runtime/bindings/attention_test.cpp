@@ -89,6 +89,20 @@ TEST(AttentionBinding, DevicesThatHaveFlashAttentionTrainWithItAsCpusDoByScores)
   }
 }
 
+// Sequences go to the device with the feeds: a rank waits once in a step, for the norm.
+TEST(AttentionBinding, FlashAttentionDoesNotMakeTheHostWait) {
+  const std::vector<Documents> batches = {tiny_documents(7, 1), tiny_documents(7, 2)};
+  for (const char* spec : {"dp=2", "ring=2", "ring=2,exchange=ring"}) {
+    const compiler::Plans plans = tiny_plans({spec}, 2, 0, precision_from("bf16"));
+    const auto waits = [&](std::ptrdiff_t steps) {
+      const i64 before = standin::host_synchronizations();
+      run_tiny(plans, {batches.begin(), batches.begin() + steps}, {.device = standin::device()});
+      return standin::host_synchronizations() - before;
+    };
+    EXPECT_EQ(waits(2) - waits(1), 2) << spec;
+  }
+}
+
 // What is predicted for devices bounds what a step takes there, which without flash attention is more: 2 matrices of 4
 // heads, 512 queries and 1024 keys in fp32.
 TEST(AttentionBinding, DevicesTakeNoMemoryForScores) {
