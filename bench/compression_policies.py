@@ -26,6 +26,8 @@ POLICIES = {
     "none": {},
     "lossless": {"gradients": "lossless", "pipeline": "lossless", "gathers": "lossless"},
     "hybrid": {"gradients": "int8", "pipeline": "bf16", "gathers": "bf16"},
+    "largest": {"gradients": "top-1-of-32", "pipeline": "bf16", "gathers": "bf16"},
+    "largest alone": {"gradients": "top-1-of-32", "error_feedback": "off", "pipeline": "bf16", "gathers": "bf16"},
     "strong everywhere": {"gradients": "int4", "pipeline": "zfp8", "gathers": "zfp8"},
 }
 JOB = """seed = 1

@@ -45,10 +45,12 @@ struct Rates {
   bool operator==(const Rates&) const = default;
 };
 
-/// What a device does with a codec: bytes of elements as they lie in memory.
+/// What a device does with a codec: bytes of elements as they lie in memory, and what each message takes besides, both
+/// to encode and to decode it.
 struct CodecRates {
   BytesPerSecond encode{};
   BytesPerSecond decode{};  // and add
+  Seconds message{};
   bool operator==(const CodecRates&) const = default;
 };
 

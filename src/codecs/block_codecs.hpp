@@ -50,11 +50,12 @@ struct ZfpBlock {
   static void decode(const std::byte* from, i64 n, float* x);
 };
 
-/// Of n elements n / 32, rounded up, those with the largest magnitudes, the earlier of equal ones: their places in
-/// rising order, a byte each, then their values as bf16. A NaN counts as the largest.
+/// Of n elements n / OneOf, rounded up, those with the largest magnitudes, the earlier of equal ones: their places in
+/// rising order, a byte each, then their values as bf16. A NaN counts as the largest. OneOf: 32 or 128.
+template <int OneOf>
 struct TopBlock {
-  static constexpr i64 kBlock = kTopBlock;
-  static i64 kept(i64 n) { return (n * kTopKept + kTopBlock - 1) / kTopBlock; }
+  static constexpr i64 kBlock = 256;
+  static i64 kept(i64 n) { return (n + OneOf - 1) / OneOf; }
   static i64 bytes(i64 n) { return 3 * kept(n); }
   static void encode(const float* x, i64 n, std::byte* to);
   static void decode(const std::byte* from, i64 n, float* x);

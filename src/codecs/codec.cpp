@@ -26,8 +26,10 @@ void with_block(Codec codec, const Visit& visit) {
       return visit(ZfpBlock<16>{});
     case Codec::zfp8:
       return visit(ZfpBlock<8>{});
-    case Codec::top_k:
-      return visit(TopBlock{});
+    case Codec::top_32:
+      return visit(TopBlock<32>{});
+    case Codec::top_128:
+      return visit(TopBlock<128>{});
     case Codec::none:
     case Codec::lossless:
       break;
@@ -131,14 +133,16 @@ void copy_in(const std::byte* from, const Elements& to, bool summed) {
 }  // namespace
 
 std::string_view name_of(Codec codec) {
-  constexpr std::array<std::string_view, kCodecs> kNames = {"none",  "bf16", "fp8",   "int8",    "int4",
-                                                            "zfp16", "zfp8", "top-k", "lossless"};
+  constexpr std::array<std::string_view, kCodecs> kNames = {"none",  "bf16", "fp8",         "int8",         "int4",
+                                                            "zfp16", "zfp8", "top-1-of-32", "top-1-of-128", "lossless"};
   return kNames[static_cast<size_t>(codec)];
 }
 
 bool is_exact(Codec codec, DType type) {
   return codec == Codec::none || codec == Codec::lossless || (codec == Codec::bf16 && type == DType::bf16);
 }
+
+bool keeps_largest(Codec codec) { return codec == Codec::top_32 || codec == Codec::top_128; }
 
 i64 block_elements(Codec codec) {
   i64 elements = 1;
@@ -166,9 +170,8 @@ i64 encode(Codec codec, const Elements& from, std::span<std::byte> to, const Ele
     return bytes;
   }
   if (residual)
-    check(residual->rows == from.rows && residual->columns == from.columns && residual->type != DType::bf16,
-          "codecs: a residual of {} x {} {} for {} x {} elements", residual->rows, residual->columns,
-          name_of(residual->type), from.rows, from.columns);
+    check(residual->count() == from.count() && residual->type != DType::bf16,
+          "codecs: a residual of {} {} elements for {}", residual->count(), name_of(residual->type), from.count());
   with_block(codec, [&]<class Block>(Block) { encode_blocks<Block>(from, to.data(), residual); });
   return bytes;
 }

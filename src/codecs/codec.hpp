@@ -19,13 +19,14 @@ namespace switchyard::codecs {
 ///   int4      a scale times -7 .. 7: at most a / 13.8
 ///   zfp16     ZFP's fixed rate (Lindstrom 2014) in one dimension, 16 bits an element, blocks of 4: at most a / 64
 ///   zfp8      the same with 8 bits: at most 4 a, far less where neighbours are alike
-///   top_k     of each block of 256 the 8 elements that are largest, as bf16; the others become 0: at most a
+///   top_32    of each block of 256 elements the 8 largest ones, as bf16; the others become 0: at most a
+///   top_128   the same with the 2 largest ones
 ///   lossless  bytes of equal weight together, then zstd: no bit
 /// Scales are bf16, rounded up. In a block with a NaN or an infinity every element of fp8, int8, int4 and zfp becomes
 /// NaN, so that no step takes such a gradient for a finite one. Numbers near fp32's largest may become infinite in bf16
 /// and zfp.
-enum class Codec { none, bf16, fp8, int8, int4, zfp16, zfp8, top_k, lossless };
-inline constexpr int kCodecs = 9;
+enum class Codec { none, bf16, fp8, int8, int4, zfp16, zfp8, top_32, top_128, lossless };
+inline constexpr int kCodecs = 10;
 
 /// Elements of one type in memory: rows of `columns` elements, whose starts are `stride` elements apart.
 struct Elements {
@@ -35,22 +36,22 @@ struct Elements {
   i64 count() const { return rows * columns; }
 };
 
-/// Of a top_k block, which has 256 elements, so many are kept.
-inline constexpr i64 kTopBlock = 256, kTopKept = 8;
 /// A lossless message is compressed in parts of so many elements.
 inline constexpr i64 kLosslessPart = 1 << 16;
 
-/// "none", "bf16", "fp8", "int8", "int4", "zfp16", "zfp8", "top-k", "lossless".
+/// "none", "bf16", "fp8", "int8", "int4", "zfp16", "zfp8", "top-1-of-32", "top-1-of-128", "lossless".
 std::string_view name_of(Codec codec);
 /// Whether decoding gives back every bit of elements of this type.
 bool is_exact(Codec codec, DType type);
+/// Whether it sends only the largest elements.
+bool keeps_largest(Codec codec);
 /// Elements that share a scale or are chosen among: 1 for none, bf16 and lossless.
 i64 block_elements(Codec codec);
 /// Bytes of an encoded message; of a lossless one the most that it may have, and its size is encode()'s result.
 i64 encoded_bytes(Codec codec, DType type, i64 elements);
 
 /// Writes the elements of `from` (fp64, fp32 or bf16) to the start of `to`, which has room for encoded_bytes, and gives
-/// the bytes written. residual: of the same shape, fp32 or fp64, or null. With one, it is added to the elements first
+/// the bytes written. residual: of as many elements, fp32 or fp64, or null. With one, it is added to the elements first
 /// and then gets what encoding lost of the sum (error feedback). An element that is lost as NaN leaves 0 there.
 /// errors  InternalError if `to` is too small, a shape differs or a type has no codec
 i64 encode(Codec codec, const Elements& from, std::span<std::byte> to, const Elements* residual = nullptr);

@@ -7,11 +7,12 @@
 
 namespace switchyard::codecs {
 
-/// smallest: bytes below which a message travels as it is. between_hosts: so do messages inside a host.
+/// smallest: bytes below which a message travels as it is. between_hosts: so do messages inside a host. feedback: what
+/// encoding loses is kept and added to what the sender encodes next of the same elements.
 struct Rule {
   Codec codec = Codec::none;
   i64 smallest = 0;
-  bool between_hosts = false;
+  bool between_hosts = false, feedback = false;
   auto operator<=>(const Rule&) const = default;
 
   /// Of a message of so many elements of `type`. none also where encoding would not make it shorter.

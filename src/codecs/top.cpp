@@ -11,7 +11,8 @@
 namespace switchyard::codecs {
 
 // Sorted by magnitude, then by place: both in one number, so that the order is one of integers.
-void TopBlock::encode(const float* x, i64 n, std::byte* to) {
+template <int OneOf>
+void TopBlock<OneOf>::encode(const float* x, i64 n, std::byte* to) {
   std::array<std::uint64_t, kBlock> order;
   for (size_t i = 0; i < kBlock; ++i)
     order[i] = static_cast<std::uint64_t>(std::bit_cast<std::uint32_t>(x[i]) & 0x7fffffffU) << 8 | (255 - i);
@@ -28,7 +29,8 @@ void TopBlock::encode(const float* x, i64 n, std::byte* to) {
   }
 }
 
-void TopBlock::decode(const std::byte* from, i64 n, float* x) {
+template <int OneOf>
+void TopBlock<OneOf>::decode(const std::byte* from, i64 n, float* x) {
   std::fill(x, x + n, 0.0F);
   const i64 count = kept(n);
   for (i64 i = 0; i < count; ++i) {
@@ -38,5 +40,8 @@ void TopBlock::decode(const std::byte* from, i64 n, float* x) {
     if (place < n) x[place] = bfloat16_value(value);
   }
 }
+
+template struct TopBlock<32>;
+template struct TopBlock<128>;
 
 }  // namespace switchyard::codecs

@@ -99,10 +99,10 @@ struct Transactions {
   std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, std::vector<i64>>, layout::MessageList::Pattern> boundaries;
 };
 
-// Sums that go on to home's copies stay as they are, so that all copies are updated alike.
 codecs::Rule encoding_of(TaskKind kind, const config::Compression& how) {
   switch (kind) {
     case TaskKind::move:
+    case TaskKind::broadcast:
       return how.rule(how.switches);
     case TaskKind::send:
       return how.rule(how.pipeline);
@@ -110,7 +110,7 @@ codecs::Rule encoding_of(TaskKind kind, const config::Compression& how) {
       return how.rule(how.gathers);
     case TaskKind::reduce_scatter:
     case TaskKind::reduce:
-      return how.rule(how.gradients);
+      return how.rule_of_gradients();
     default:
       return {};
   }
@@ -227,7 +227,8 @@ class Assembler {
       for (int& rank : task.ranks) rank = (*all.ranks())[static_cast<size_t>(rank)];
     const DType type = ir::type_of(task.kind(), plans_.graph().precision());
     task.messages = {part.messages, all.ranks(), all.tensors()};
-    if (p >= 0) task.encoding = encoding_of(task.kind(), strategy(p).strategy.compression);
+    const CompiledStrategy& of = p >= 0 ? strategy(p) : plans_.anchor();
+    task.encoding = encoding_of(task.kind(), of.strategy.compression);
     task.bytes = task.encoding.codec == codecs::Codec::none ? part.elements * size_of(type)
                                                             : wire_bytes(task, type, plans_.cluster());
     return task;

@@ -13,6 +13,7 @@
 #include "batch/step_plan.hpp"
 #include "compiler/compile.hpp"
 #include "compiler/placement.hpp"
+#include "compiler/residuals.hpp"
 #include "compiler/run_transfers.hpp"
 #include "ir/program.hpp"
 #include "switching/plan.hpp"
@@ -63,6 +64,8 @@ struct CompiledStrategy {
   std::vector<int> replica_ranks(int replica, int stage) const;
   std::vector<int> code_ranks(int replica, int stage, int ring) const;
   int ring_ranks(int replica) const;
+  /// The ranks of all ring ranks that have a position of the code.
+  std::vector<int> ring_peers(int replica, int stage, int position) const;
   RunPlace place_of(int replica, int stage, int rank) const;
 
  private:
@@ -108,6 +111,8 @@ class Plans {
                                  [](const auto& strategy) -> const CompiledStrategy& { return *strategy; });
   }
   const std::vector<layout::ShardMap>& home() const { return home_; }
+  /// The strategy whose parameters lie where home is.
+  const CompiledStrategy& anchor() const { return *strategies_[static_cast<size_t>(anchor_)]; }
   /// The part of home that has every element once.
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
   /// The gradients of a strategy to their owners.
@@ -116,6 +121,8 @@ class Plans {
   const TransfersOfStages& of_runs(int strategy) const { return of_runs_[static_cast<size_t>(strategy)]; }
   /// Summed gradients from their owners to home's other copies; no units where home has every element once.
   const switching::MovePlan& broadcast() const { return broadcast_; }
+  /// By rank: what it keeps of its gradients because encoding lost it.
+  const std::vector<std::vector<Residual>>& residuals() const { return residuals_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
   /// Moves to strategy `to` from the copies of `from` (-1: none) and home's compute copy. Planned at first use.
   /// Thread-safe.
@@ -124,11 +131,13 @@ class Plans {
  private:
   std::shared_ptr<const CompiledModel> model_;
   switching::Planner planner_;
+  int anchor_;
   std::vector<std::shared_ptr<const CompiledStrategy>> strategies_;
   std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;
-  std::vector<switching::MovePlan> reductions_;  // by strategy
-  std::vector<TransfersOfStages> of_runs_;       // by strategy
+  std::vector<switching::MovePlan> reductions_;   // by strategy
+  std::vector<TransfersOfStages> of_runs_;        // by strategy
+  std::vector<std::vector<Residual>> residuals_;  // by rank
   switching::MovePlan broadcast_;
   mutable std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // of moves_
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;

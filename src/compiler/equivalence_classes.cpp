@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/fingerprint.hpp"
 #include "compiler/ring_keys.hpp"
 #include "compiler/wire.hpp"
 
@@ -24,6 +25,27 @@ struct Equal {
 };
 
 constexpr i64 kMostStates = 1 << 20;  // numbers of a rank's states in a task are below
+
+// Of what a ring rank at a position receives and sends.
+i64 number_of_messages(const RingKeys& keys, int ring, size_t position, const cluster::Cluster& cluster) {
+  const batch::KeyExchange& exchange = keys.exchanges[position];
+  Fingerprint hash;
+  hash.add(exchange.seen[static_cast<size_t>(ring)].rows);
+  const auto rank = [&](int other) { return keys.ranks[static_cast<size_t>(other)][position]; };
+  const auto add = [&](const std::vector<std::vector<batch::KeyMessage>>& rounds, bool back) {
+    for (const std::vector<batch::KeyMessage>& round : rounds) {
+      hash.add(-1);
+      for (const batch::KeyMessage& message : round)
+        if ((back ? message.to : message.from) == ring) {
+          hash.add(message.count);
+          hash.add(i64{cluster.same_host(rank(message.from), rank(message.to))});
+        }
+    }
+  };
+  add(exchange.rounds, false);
+  add(exchange.returns, true);
+  return static_cast<i64>(hash.value());
+}
 
 }  // namespace
 
@@ -90,6 +112,9 @@ void EquivalenceClasses::add_holdings(int rank) {
   const auto r = static_cast<size_t>(rank);
   std::vector<i64>& key = keys_[r];
   add_home(rank, key);
+  key.push_back(-1);
+  for (const Residual& residual : plans_.residuals()[r]) key.push_back(residual.box.elements());
+  key.push_back(-1);
   std::vector<const layout::Box*> home(plans_.home().size()), before(home.size());
   std::vector<int> pieces(home.size());
   for (const BoxesByRank::Entry& entry : boxes_.home[r]) {
@@ -148,17 +173,21 @@ void EquivalenceClasses::add_task(const ir::Task& task) {
   }
 }
 
-// Where keys come in steps, the memory for them depends on all ring ranks and their hosts.
+// Where keys come in steps, the memory for them depends on all ring ranks and their hosts; where they are encoded, that
+// of messages does.
 void EquivalenceClasses::add_key_rows(const ir::Task& run) {
   const CompiledStrategy& strategy = plans_.strategies()[static_cast<size_t>(phase(run.phase).strategy)];
-  if (strategy.strategy.exchange == KeyPassing::gather || strategy.ring_ranks(run.replica()) == 1) return;
+  const bool encodes = strategy.strategy.compression.keys != codecs::Codec::none;
+  if ((strategy.strategy.exchange == KeyPassing::gather && !encodes) || strategy.ring_ranks(run.replica()) == 1) return;
   const auto [it, fresh] = key_rows_.try_emplace({run.phase, run.replica(), run.micro_batch(), run.stage()});
   if (fresh) {
     const batch::MicroBatch& mb =
         phase(run.phase).replica[static_cast<size_t>(run.replica())][static_cast<size_t>(run.micro_batch())];
     const RingKeys keys = ring_keys(strategy, run.replica(), run.stage(), mb, plans_.cluster());
     for (size_t ring = 0; ring < keys.ranks.size(); ++ring)
-      for (const batch::KeyExchange& exchange : keys.exchanges) it->second.push_back(exchange.seen[ring].rows);
+      for (size_t position = 0; position < keys.exchanges.size(); ++position)
+        it->second.push_back(encodes ? number_of_messages(keys, static_cast<int>(ring), position, plans_.cluster())
+                                     : keys.exchanges[position].seen[ring].rows);
   }
   for (size_t i = 0; i < run.ranks.size(); ++i) keys_[static_cast<size_t>(run.ranks[i])].push_back(it->second[i]);
 }

@@ -222,6 +222,8 @@ class Replay {
       const Precision precision = plans_.graph().precision();
       if (precision.compute != precision.state) meter_.take(MemoryClass::compute_copy, n * compute_);
     }
+    for (const Residual& residual : plans_.residuals()[static_cast<size_t>(holdings_.rank())])
+      meter_.take(MemoryClass::residuals, residual.box.elements() * state_);
   }
 
   // Task -> the receives that are posted when it is done, each by its queue, which then has nothing else to do; kStart:
@@ -435,6 +437,15 @@ class Replay {
     std::vector<int> ranks;  // by position
     if (encoding.codec != codecs::Codec::none)
       ranks = compiled(t).code_ranks(t.replica(), t.stage(), place(t, t.stage()).ring);
+    const codecs::Rule of_keys = compression.rule(compression.keys);
+    const batch::KeyExchange exchange = key_exchange_of(t, of_keys);
+    const auto room_of_keys = [&](size_t i) -> i64 {
+      if (exchange.rounds.empty()) return 0;
+      const RunPlace at = place(t, t.stage());
+      const KeyRooms rooms = key_rooms(of_keys, ir::key_bytes(stage, code[i], at.position), exchange, at.ring,
+                                       compiled(t).ring_peers(t.replica(), t.stage(), at.position), plans_.cluster());
+      return allocated(rooms.values) + allocated(rooms.gradients);
+    };
     const auto room = [&](size_t i) {
       return reshard_room(encoding, stage, code[i], state.pattern, state.position, state.extent.tokens, ranks,
                           plans_.cluster());
@@ -453,7 +464,10 @@ class Replay {
         return meter_.take(MemoryClass::workspace, room(i));
       }
       if (const i64 head_dim = state.local->rotary_head_dim(t.pass(), i)) grow_tables(head_dim, state.size.longest);
+      const i64 keys = room_of_keys(i);
+      meter_.take(MemoryClass::workspace, keys);
       meter_.touch(MemoryClass::workspace, workspaces[i]);
+      meter_.drop(MemoryClass::workspace, keys);
     };
     const auto end = [&](size_t i) {
       if (!code[i].op) {
@@ -466,6 +480,15 @@ class Replay {
     i64& highest = phase_peaks_[static_cast<size_t>(t.phase)];
     highest = std::max(highest, meter_.recent());
     if (t.forward() && ir::is_last(stage.segment(t.pass()), t.piece())) keep(stage, state);
+  }
+
+  // Of the run's keys at the rank's position; empty where they are not encoded.
+  batch::KeyExchange key_exchange_of(const Task& t, const codecs::Rule& encoding) const {
+    if (encoding.codec == codecs::Codec::none || compiled(t).ring_ranks(t.replica()) == 1) return {};
+    const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]
+                         .replica[static_cast<size_t>(t.replica())][static_cast<size_t>(t.micro_batch())];
+    const std::vector<int> peers = compiled(t).ring_peers(t.replica(), t.stage(), place(t, t.stage()).position);
+    return batch::key_exchange(mb, compiled(t).strategy.exchange, layout::host_pattern(peers, plans_.cluster()));
   }
 
   void keep(const ir::StageCode& stage, MicroBatchState& state) {
@@ -554,7 +577,7 @@ std::optional<Arrivals> arrivals_at(const ir::Program& program, ExecutionOrder o
 
 const char* name_of(MemoryClass what) {
   constexpr std::array<const char*, kMemoryClasses> kNames = {
-      "master weights",   "moments",   "home gradients", "compute-precision weights",
+      "master weights",   "moments",   "home gradients", "error feedback", "compute-precision weights",
       "borrowed weights", "gradients", "activations",    "workspace"};
   return kNames[static_cast<size_t>(what)];
 }
@@ -668,6 +691,9 @@ std::vector<i64> checkpoint_copies(const Plans& plans) {
     for (const layout::Shard& shard : owners.shards)
       bytes[static_cast<size_t>(shard.rank)] +=
           kParts * allocated(shard.box.elements() * size_of(plans.graph().precision().state));
+  for (size_t rank = 0; rank < bytes.size(); ++rank)
+    for (const Residual& residual : plans.residuals()[rank])
+      bytes[rank] += allocated(residual.box.elements() * size_of(plans.graph().precision().state));
   return bytes;
 }
 

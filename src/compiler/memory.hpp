@@ -15,8 +15,18 @@
 
 namespace switchyard::compiler {
 
-enum class MemoryClass { master, moments, home_gradients, compute_copy, parameters, gradients, activations, workspace };
-inline constexpr size_t kMemoryClasses = 8;
+enum class MemoryClass {
+  master,
+  moments,
+  home_gradients,
+  residuals,
+  compute_copy,
+  parameters,
+  gradients,
+  activations,
+  workspace
+};
+inline constexpr size_t kMemoryClasses = 9;
 const char* name_of(MemoryClass what);
 
 /// Rotary tables of a rank: for so many positions of heads with head_dim features. They are kept from step to step.
@@ -60,8 +70,8 @@ std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
                                                   const Plans& plans);
 
-/// What an asynchronous checkpoint takes beside a step, by rank: a copy of the master weights and moments that it
-/// writes.
+/// What an asynchronous checkpoint takes beside a step, by rank: a copy of the master weights, moments and error
+/// feedback that it writes.
 std::vector<i64> checkpoint_copies(const Plans& plans);
 
 /// Whether programs of a step keep to a memory budget. What they have in common is made once.

@@ -127,6 +127,13 @@ std::vector<int> CompiledStrategy::code_ranks(int replica, int stage, int ring) 
   return {ranks.begin(), ranks.end()};
 }
 
+std::vector<int> CompiledStrategy::ring_peers(int replica, int stage, int position) const {
+  std::vector<int> peers;
+  for (int ring = 0; ring < ring_ranks(replica); ++ring)
+    peers.push_back(code_ranks(replica, stage, ring)[static_cast<size_t>(position)]);
+  return peers;
+}
+
 RunPlace CompiledStrategy::place_of(int replica, int stage, int rank) const {
   const std::span<const int> all = ranks_of(replica, stage);
   const auto at = std::ranges::find(all, rank);
@@ -160,13 +167,12 @@ Plans::Plans(ir::Graph graph, const std::vector<config::Strategy>& strategies, i
 
 Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies,
              int home_anchor, switching::Planner planner)
-    : model_(std::move(model)), planner_(planner) {
+    : model_(std::move(model)), planner_(planner), anchor_(home_anchor) {
   for (const config::Strategy& strategy : strategies) strategies_.push_back(model_->compiled(strategy));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home",
         home_anchor);
-  const CompiledStrategy& anchor = *strategies_[static_cast<size_t>(home_anchor)];
-  owners_ = owner_maps(anchor.maps);
-  home_ = home_maps(anchor.maps, anchor.strategy.zero);
+  owners_ = owner_maps(anchor().maps);
+  home_ = home_maps(anchor().maps, anchor().strategy.zero);
   units_ = unit_maps(graph());
   for (const CompiledStrategy& strategy : this->strategies()) {
     const switching::MovePlan& made =
@@ -174,6 +180,7 @@ Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<confi
     switching::verify_reduce(made, strategy.maps.grad, owners_);
     of_runs_.push_back(run_transfers(graph(), strategy.strategy, strategy.groups, cluster(), planner_));
   }
+  residuals_ = residuals_of(*this);
   if (home_ == owners_) return;
   broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster(), planner_);
   switching::verify_switch(broadcast_, owners_, {}, home_);

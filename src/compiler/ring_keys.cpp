@@ -13,9 +13,7 @@ i64 key_rows(const CompiledStrategy& strategy, int replica, int stage, RunPlace 
              const batch::MicroBatch& micro_batch, const cluster::Cluster& cluster) {
   const auto ring = static_cast<size_t>(place.ring);
   if (strategy.strategy.exchange == KeyPassing::gather) return batch::keys_brought_together(micro_batch.shard[ring]);
-  std::vector<int> peers;
-  for (int other = 0; other < strategy.ring_ranks(replica); ++other)
-    peers.push_back(strategy.code_ranks(replica, stage, other)[static_cast<size_t>(place.position)]);
+  const std::vector<int> peers = strategy.ring_peers(replica, stage, place.position);
   return batch::key_exchange(micro_batch, KeyPassing::ring, layout::host_pattern(peers, cluster)).seen[ring].rows;
 }
 

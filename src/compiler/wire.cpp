@@ -65,4 +65,34 @@ i64 reshard_room(const codecs::Rule& rule, const ir::StageCode& stage, const ir:
   return most;
 }
 
+i64 key_wire_bytes(const codecs::Rule& rule, DType type, i64 rows, i64 columns, int from, int to,
+                   const cluster::Cluster& cluster) {
+  return 2 * wire_bytes(rule, type, rows * columns, from, to, cluster);
+}
+
+KeyRooms key_rooms(const codecs::Rule& rule, const ir::KeyBytes& keys, const batch::KeyExchange& exchange,
+                   int ring_rank, std::span<const int> ranks, const cluster::Cluster& cluster) {
+  KeyRooms rooms;
+  if (rule.codec == codecs::Codec::none) return rooms;
+  // Gradients go from a message's receiver to its sender.
+  const auto most_of = [&](const std::vector<std::vector<batch::KeyMessage>>& rounds, bool back, DType type) {
+    i64 most = 0;
+    for (const std::vector<batch::KeyMessage>& round : rounds) {
+      i64 bytes = 0;
+      for (const batch::KeyMessage& message : round) {
+        const int sender = back ? message.to : message.from, receiver = back ? message.from : message.to;
+        const int from = ranks[static_cast<size_t>(sender)], to = ranks[static_cast<size_t>(receiver)];
+        if (sender == ring_rank &&
+            codec_of(rule, type, message.count * keys.columns, from, to, cluster) != codecs::Codec::none)
+          bytes += key_wire_bytes(rule, type, message.count, keys.columns, from, to, cluster);
+      }
+      most = std::max(most, bytes);
+    }
+    return most;
+  };
+  if (keys.values > 0) rooms.values = most_of(exchange.rounds, false, keys.type);
+  if (keys.gradients > 0) rooms.gradients = most_of(exchange.returns, true, keys.gradient_type);
+  return rooms;
+}
+
 }  // namespace switchyard::compiler

@@ -4,6 +4,7 @@
 #include <map>
 #include <span>
 
+#include "batch/key_exchange.hpp"
 #include "cluster/cluster.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/order.hpp"
@@ -30,5 +31,17 @@ std::map<QueueKey, i64> encoding_rooms(const ir::Program& program, int rank, con
 /// Memory for what the rank at a position encodes of a reshard: the most of its steps. ranks: by position.
 i64 reshard_room(const codecs::Rule& rule, const ir::StageCode& stage, const ir::Instr& reshard, size_t pattern,
                  int position, i64 tokens, std::span<const int> ranks, const cluster::Cluster& cluster);
+
+/// Bytes of so many rows of keys and values, or of their gradients, over the link; keys and values are a message each.
+i64 key_wire_bytes(const codecs::Rule& rule, DType type, i64 rows, i64 columns, int from, int to,
+                   const cluster::Cluster& cluster);
+
+/// Memory for what a ring rank encodes in an attention of a run: of keys and values, and of their gradients, each the
+/// most of a round. ring_rank: its place among `ranks`, those of its position.
+struct KeyRooms {
+  i64 values = 0, gradients = 0;
+};
+KeyRooms key_rooms(const codecs::Rule& rule, const ir::KeyBytes& keys, const batch::KeyExchange& exchange,
+                   int ring_rank, std::span<const int> ranks, const cluster::Cluster& cluster);
 
 }  // namespace switchyard::compiler

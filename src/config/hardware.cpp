@@ -285,7 +285,9 @@ std::map<std::string, cluster::CodecRates> Reader::read_codecs(Section& device) 
   for (int i = 0; i < codecs::kCodecs; ++i) {
     const std::string name(name_of(static_cast<codecs::Codec>(i)));
     Section codec = subsection(section, name, nullptr);
-    const cluster::CodecRates rates{{quantity(codec, "encode", kBandwidth)}, {quantity(codec, "decode", kBandwidth)}};
+    const cluster::CodecRates rates{.encode = {quantity(codec, "encode", kBandwidth)},
+                                    .decode = {quantity(codec, "decode", kBandwidth)},
+                                    .message = {optional_quantity(codec, "message", kDuration, 0, true)}};
     close(codec);
     if (codec.table != nullptr) read[name] = rates;
   }

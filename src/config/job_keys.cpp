@@ -227,20 +227,30 @@ auto compression_keys() {
   const std::vector<std::string> any =
       names_of({Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::zfp16, Codec::zfp8, Codec::lossless});
   std::vector<std::string> of_gradients = any;
-  of_gradients.emplace_back(name_of(Codec::int4));
+  for (const Codec codec : {Codec::int4, Codec::top_32, Codec::top_128}) of_gradients.emplace_back(name_of(codec));
   return std::vector<Key<typename OwnerOf<Settings>::Owner>>{
       Row<Settings, &S::compression, &C::gradients>(
           "compression.gradients",
           "codec of gradients on their way to where they are summed: from runs (depth, ZeRO-2 and 3), and home. Each "
-          "addend is encoded once and added in fp32. Sums that go on to other copies (zero = 0) are never encoded.")
+          "addend is encoded once and added in fp32.")
           .one_of(std::move(of_gradients)),
+      Row<Settings, &S::compression, &C::error_feedback>(
+          "compression.error_feedback",
+          "whether ranks keep what a lossy codec of gradients loses and add it to the next gradients that they send of "
+          "the same elements. auto: with top-1-of-32 and top-1-of-128, with which training needs it. It takes memory "
+          "for a number of each element that a rank sends, and is part of checkpoints."),
       Row<Settings, &S::compression, &C::pipeline>(
           "compression.pipeline", "codec of activations, and of their gradients, between pipeline stages.")
           .one_of(any),
       Row<Settings, &S::compression, &C::activations>(
           "compression.activations",
-          "codec of activations, and of their gradients, that the ranks of a stage exchange (tp, ulysses). Keys "
-          "between ring ranks and statistics of norms and losses are never encoded.")
+          "codec of activations, and of their gradients, that the ranks of a stage exchange (tp, ulysses). "
+          "Statistics of norms and losses are never encoded.")
+          .one_of(any),
+      Row<Settings, &S::compression, &C::keys>(
+          "compression.keys",
+          "codec of keys and values of attention, and of their gradients, between ring ranks. A rank computes with its "
+          "own ones as they are.")
           .one_of(any),
       Row<Settings, &S::compression, &C::gathers>(
           "compression.gathers",
@@ -248,8 +258,9 @@ auto compression_keys() {
           .one_of(any),
       Row<Settings, &S::compression, &C::switches>(
           "compression.switches",
-          "codec of parameters that a hot switch brings to the strategy. They travel in the precision of computing, "
-          "and must be the same on all ranks that have copies, so no other codec than lossless is possible.")
+          "codec of parameters that a hot switch brings to the strategy, and of sums of gradients that go from home's "
+          "owners to its other copies (zero = 0). They must be the same on all ranks that have copies, so no other "
+          "codec than lossless is possible.")
           .one_of(names_of({Codec::none, Codec::lossless})),
       Row<Settings, &S::compression, &C::links>(
           "compression.links", "whose messages are encoded: those of all links, or only those between hosts."),

@@ -43,6 +43,8 @@ constexpr int kValues<ScheduleKind> = 6;
 template <>
 constexpr int kValues<CompressedLinks> = 2;
 template <>
+constexpr int kValues<ErrorFeedback> = 3;
+template <>
 constexpr int kValues<codecs::Codec> = codecs::kCodecs;
 
 template <class Field>

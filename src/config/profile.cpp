@@ -152,7 +152,8 @@ std::string to_json(const Profile& profile) {
   add_curve(device, "lockstep_curve", h.device.lockstep_curve);
   device["alone_speedup"] = h.device.alone_speedup;
   for (const auto& [name, rates] : h.device.codecs)
-    device["codecs"][name] = {{"encode", rates.encode.count}, {"decode", rates.decode.count}};
+    device["codecs"][name] = {
+        {"encode", rates.encode.count}, {"decode", rates.decode.count}, {"message", rates.message.count}};
   for (const auto& [type, tables] : h.device.operators)
     for (const auto& [name, table] : tables) operators[type_key(type)][name] = json_of(table);
   Json links = {{"intra_host", json_of(h.intra_host)}};

@@ -1,6 +1,7 @@
 #include "config/strategy.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 
 #include "base/errors.hpp"
@@ -433,6 +434,19 @@ std::string_view name_of(ScheduleKind schedule) {
       return "zeropp";
   }
   throw InternalError("name_of: unknown schedule");
+}
+
+std::string_view name_of(ErrorFeedback feedback) {
+  constexpr std::array<std::string_view, 3> kNames = {"auto", "on", "off"};
+  return kNames[static_cast<size_t>(feedback)];
+}
+
+codecs::Rule Compression::rule_of_gradients() const {
+  codecs::Rule rule = this->rule(gradients);
+  const bool lossy = gradients != codecs::Codec::none && gradients != codecs::Codec::lossless;
+  rule.feedback = lossy && (error_feedback == ErrorFeedback::on ||
+                            (error_feedback == ErrorFeedback::automatic && codecs::keeps_largest(gradients)));
+  return rule;
 }
 
 std::string_view name_of(CompressedLinks links) { return links == CompressedLinks::all ? "all" : "hosts"; }

@@ -60,19 +60,26 @@ enum class RingDegree { document, uniform };
 /// The links whose messages may be encoded.
 enum class CompressedLinks { all, hosts };
 
+/// Whether a rank keeps what encoding lost of its gradients and adds it to the next ones (Karimireddy et al., arXiv
+/// 1901.09847). automatic: with codecs that send only the largest elements.
+enum class ErrorFeedback { automatic, on, off };
+
 /// How messages are encoded, by what they carry: gradients of runs and phases to their owners; activations and their
-/// gradients between pipeline stages, and those that the ranks of a stage exchange; parameters that are gathered for
-/// runs; parameters that move to the strategy in a hot switch, which all ranks must have alike. hosts: only messages
-/// between hosts are encoded. smallest: those of fewer bytes are not.
+/// gradients between pipeline stages, and those that the ranks of a stage exchange; keys and values of attention, and
+/// their gradients, between ring ranks; parameters that are gathered for runs; parameters that move to the strategy in
+/// a hot switch, and sums of gradients on their way to home's further copies, which all ranks must have alike. hosts:
+/// only messages between hosts are encoded. smallest: those of fewer bytes are not.
 struct Compression {
   codecs::Codec gradients = codecs::Codec::none, pipeline = codecs::Codec::none, activations = codecs::Codec::none,
-                gathers = codecs::Codec::none, switches = codecs::Codec::none;
+                keys = codecs::Codec::none, gathers = codecs::Codec::none, switches = codecs::Codec::none;
+  ErrorFeedback error_feedback = ErrorFeedback::automatic;
   CompressedLinks links = CompressedLinks::all;
   Bytes smallest{4096};
   bool operator==(const Compression&) const = default;
   codecs::Rule rule(codecs::Codec of_role) const {
     return {of_role, smallest.count, links == CompressedLinks::hosts};
   }
+  codecs::Rule rule_of_gradients() const;
 };
 
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v, zeropp };
@@ -191,6 +198,8 @@ std::string_view name_of(Packing packing);
 std::string_view name_of(RingDegree degree);
 /// "all", "hosts".
 std::string_view name_of(CompressedLinks links);
+/// "auto", "on", "off".
+std::string_view name_of(ErrorFeedback feedback);
 /// "gpipe", "1f1b", "interleaved", "zero-bubble", "zb-v", "zeropp".
 std::string_view name_of(ScheduleKind schedule);
 

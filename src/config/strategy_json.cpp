@@ -99,21 +99,28 @@ std::string indented(const std::string& page) {
 std::string text_of(const Compression& compression) {
   if (compression == Compression()) return "";
   return fmt::format(
-      ",\n  \"compression\": {{\"gradients\": \"{}\", \"pipeline\": \"{}\", \"activations\": \"{}\", "
+      ",\n  \"compression\": {{\"gradients\": \"{}\", \"error_feedback\": \"{}\", \"pipeline\": \"{}\", "
+      "\"activations\": \"{}\", \"keys\": \"{}\", "
       "\"gathers\": \"{}\", \"switches\": \"{}\", \"links\": \"{}\", \"smallest\": {}}}",
-      name_of(compression.gradients), name_of(compression.pipeline), name_of(compression.activations),
-      name_of(compression.gathers),
+      name_of(compression.gradients), name_of(compression.error_feedback), name_of(compression.pipeline),
+      name_of(compression.activations), name_of(compression.keys), name_of(compression.gathers),
       name_of(compression.switches), name_of(compression.links), compression.smallest.count);
 }
 
 // Codecs have the choices of the job's keys.
 Compression read_compression(const Node& node) {
   using codecs::Codec;
-  node.expect_keys({"gradients", "pipeline", "activations", "gathers", "switches", "links", "smallest"}, {});
+  node.expect_keys({"gradients", "error_feedback", "pipeline", "activations", "keys", "gathers", "switches", "links",
+                    "smallest"},
+                   {});
   Compression read;
   if (node.has("gradients"))
-    read.gradients = node["gradients"].choice({Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::int4,
-                                               Codec::zfp16, Codec::zfp8, Codec::lossless});
+    read.gradients =
+        node["gradients"].choice({Codec::none, Codec::bf16, Codec::fp8, Codec::int8, Codec::int4, Codec::zfp16,
+                                  Codec::zfp8, Codec::top_32, Codec::top_128, Codec::lossless});
+  if (node.has("error_feedback"))
+    read.error_feedback =
+        node["error_feedback"].choice({ErrorFeedback::automatic, ErrorFeedback::on, ErrorFeedback::off});
   const auto any = [&](const char* name, Codec& codec) {
     if (node.has(name))
       codec = node[name].choice(
@@ -121,6 +128,7 @@ Compression read_compression(const Node& node) {
   };
   any("pipeline", read.pipeline);
   any("activations", read.activations);
+  any("keys", read.keys);
   any("gathers", read.gathers);
   if (node.has("switches")) read.switches = node["switches"].choice({Codec::none, Codec::lossless});
   if (node.has("links")) read.links = node["links"].choice({CompressedLinks::all, CompressedLinks::hosts});

@@ -27,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 19> kSettings{{{"zero"},
+constexpr std::array<Setting, 21> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -39,8 +39,10 @@ constexpr std::array<Setting, 19> kSettings{{{"zero"},
                                              {"ring_degree"},
                                              {"exchange"},
                                              {"compression.gradients"},
+                                             {"compression.error_feedback"},
                                              {"compression.pipeline"},
                                              {"compression.activations"},
+                                             {"compression.keys"},
                                              {"compression.gathers"},
                                              {"compression.switches"},
                                              {"compression.links"},

@@ -15,6 +15,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr const char* kResidual = "residual";
 constexpr const char* kRemedy = "The checkpoint is damaged: resume from another one.";
 
 std::filesystem::path manifest_path(const std::filesystem::path& checkpoint) {
@@ -50,10 +51,10 @@ std::string box_text(const ManifestEntry& entry) {
   return fmt::format("[{}] in {}", fmt::join(ranges, ", "), entry.file);
 }
 
-void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std::string& origin) {
+void check_entry(const Manifest& manifest, const ManifestEntry& entry, const std::vector<std::string>& parts,
+                 const std::string& origin) {
   const auto shape = manifest.shapes.find(entry.tensor);
-  if (shape == manifest.shapes.end() ||
-      std::find(manifest.parts.begin(), manifest.parts.end(), entry.part) == manifest.parts.end()) {
+  if (shape == manifest.shapes.end() || std::ranges::find(parts, entry.part) == parts.end()) {
     user_error("{}: an entry for \"{}\" of \"{}\", which is not a part or tensor of this checkpoint. {}", origin,
                entry.part, entry.tensor, kRemedy);
   }
@@ -92,25 +93,37 @@ void check_cover(std::vector<const ManifestEntry*> boxes, const std::vector<i64>
     user_error("{}: {}: {} of {} elements are in no box. {}", origin, what, *total - covered, *total, kRemedy);
 }
 
+json json_of(const ManifestEntry& entry) {
+  return {{"tensor", entry.tensor}, {"part", entry.part}, {"lo", entry.lo},
+          {"hi", entry.hi},         {"file", entry.file}, {"key", entry.key}};
+}
+
+ManifestEntry entry_of(const json& entry) {
+  return {.tensor = entry.at("tensor").get<std::string>(),
+          .part = entry.at("part").get<std::string>(),
+          .lo = entry.at("lo").get<std::vector<i64>>(),
+          .hi = entry.at("hi").get<std::vector<i64>>(),
+          .file = entry.at("file").get<std::string>(),
+          .key = entry.at("key").get<std::string>()};
+}
+
 }  // namespace
 
 std::string shard_name(int rank, int ranks) { return fmt::format("home-{:05}-of-{:05}.safetensors", rank, ranks); }
 
 void write_manifest(const std::filesystem::path& checkpoint, const Manifest& manifest) {
-  json entries = json::array();
-  for (const ManifestEntry& entry : manifest.entries) {
-    entries.push_back({{"tensor", entry.tensor},
-                       {"part", entry.part},
-                       {"lo", entry.lo},
-                       {"hi", entry.hi},
-                       {"file", entry.file},
-                       {"key", entry.key}});
+  json entries = json::array(), residuals = json::array();
+  for (const ManifestEntry& entry : manifest.entries) entries.push_back(json_of(entry));
+  for (const ResidualEntry& residual : manifest.residuals) {
+    residuals.push_back(json_of(residual.entry));
+    residuals.back()["rank"] = residual.rank;
   }
-  const json object = {{"format", 1},
-                       {"dtype", switchyard::name_of(manifest.dtype)},
-                       {"parts", manifest.parts},
-                       {"shapes", manifest.shapes},
-                       {"entries", entries}};
+  json object = {{"format", 1},
+                 {"dtype", switchyard::name_of(manifest.dtype)},
+                 {"parts", manifest.parts},
+                 {"shapes", manifest.shapes},
+                 {"entries", entries}};
+  if (!residuals.empty()) object["residuals"] = std::move(residuals);
   write_text(manifest_path(checkpoint), object.dump(1) + "\n");
 }
 
@@ -123,14 +136,9 @@ Manifest read_manifest(const std::filesystem::path& checkpoint) {
     manifest.dtype = dtype_from(object.at("dtype").get<std::string>(), path.string());
     object.at("parts").get_to(manifest.parts);
     object.at("shapes").get_to(manifest.shapes);
-    for (const json& entry : object.at("entries")) {
-      manifest.entries.push_back({.tensor = entry.at("tensor").get<std::string>(),
-                                  .part = entry.at("part").get<std::string>(),
-                                  .lo = entry.at("lo").get<std::vector<i64>>(),
-                                  .hi = entry.at("hi").get<std::vector<i64>>(),
-                                  .file = entry.at("file").get<std::string>(),
-                                  .key = entry.at("key").get<std::string>()});
-    }
+    for (const json& entry : object.at("entries")) manifest.entries.push_back(entry_of(entry));
+    for (const json& residual : object.value("residuals", json::array()))
+      manifest.residuals.push_back({residual.at("rank").get<int>(), entry_of(residual)});
   } catch (const json::exception& error) {
     user_error("{}: {}. {}", path.string(), error.what(), kRemedy);
   }
@@ -144,9 +152,11 @@ void validate(const Manifest& manifest, const std::string& origin) {
     for (const std::string& part : manifest.parts) boxes[{tensor, part}] = {};
   }
   for (const ManifestEntry& entry : manifest.entries) {
-    check_entry(manifest, entry, origin);
+    check_entry(manifest, entry, manifest.parts, origin);
     boxes[{entry.tensor, entry.part}].push_back(&entry);
   }
+  for (const ResidualEntry& residual : manifest.residuals)
+    check_entry(manifest, residual.entry, {std::string(kResidual)}, origin);
   for (const auto& [key, list] : boxes) {
     check_cover(list, manifest.shapes.at(key.first), fmt::format("\"{}\" of \"{}\"", key.second, key.first), origin);
   }
@@ -154,7 +164,7 @@ void validate(const Manifest& manifest, const std::string& origin) {
 
 void validate_shards(const std::filesystem::path& checkpoint, const Manifest& manifest) {
   std::map<std::string, TensorFile> shards;
-  for (const ManifestEntry& entry : manifest.entries) {
+  const auto check_shard = [&](const ManifestEntry& entry) {
     const auto path = checkpoint / "state" / entry.file;
     if (!shards.contains(entry.file)) {
       if (!std::filesystem::exists(path)) {
@@ -172,7 +182,9 @@ void validate_shards(const std::filesystem::path& checkpoint, const Manifest& ma
       user_error("{}: tensor \"{}\" is {} {}, the manifest says {} {}. {}", path.string(), entry.key,
                  name_of(info.dtype), info.shape, name_of(stored_as(manifest.dtype)), shape, kRemedy);
     }
-  }
+  };
+  for (const ManifestEntry& entry : manifest.entries) check_shard(entry);
+  for (const ResidualEntry& residual : manifest.residuals) check_shard(residual.entry);
 }
 
 }  // namespace switchyard::files

@@ -17,19 +17,27 @@ struct ManifestEntry {
   std::string file, key;
   bool operator==(const ManifestEntry&) const = default;
 };
-/// dtype of all parts; shapes: of every tensor, by Hugging Face name.
+/// What a rank keeps of its gradients (error feedback): boxes of several ranks may overlap. The entry's part is
+/// "residual".
+struct ResidualEntry {
+  int rank = 0;
+  ManifestEntry entry;
+  bool operator==(const ResidualEntry&) const = default;
+};
+/// dtype of all parts and residuals; shapes: of every tensor, by Hugging Face name.
 struct Manifest {
   DType dtype = DType::f32;
   std::vector<std::string> parts{"master", "m", "v"};
   std::map<std::string, std::vector<i64>> shapes;
   std::vector<ManifestEntry> entries;
+  std::vector<ResidualEntry> residuals{};
   bool operator==(const Manifest&) const = default;
 };
 void write_manifest(const std::filesystem::path& checkpoint, const Manifest& manifest);
 /// The manifest, parsed and validated. UserError naming file, tensor and remedy.
 Manifest read_manifest(const std::filesystem::path& checkpoint);
-/// Checks that every element of every part of every tensor is in exactly one entry. UserError naming origin, tensor,
-/// part and box.
+/// Checks that every element of every part of every tensor is in exactly one entry, and that residuals lie in their
+/// tensors. UserError naming origin, tensor, part and box.
 void validate(const Manifest& manifest, const std::string& origin);
 /// Checks that the shards hold what the manifest says: files, keys, shapes, types. UserError naming the file.
 void validate_shards(const std::filesystem::path& checkpoint, const Manifest& manifest);

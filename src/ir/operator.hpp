@@ -35,9 +35,12 @@ struct CallSize {
 };
 
 /// Bytes of the keys and values of a token on one rank, which go to the ring ranks whose queries see them, and of their
-/// gradients, which come back in the state dtype.
+/// gradients, which come back in the state dtype. columns: of a token's keys, and of its values, which are messages of
+/// their own.
 struct KeyBytes {
   i64 values = 0, gradients = 0;
+  i64 columns = 0;
+  DType type = DType::f32, gradient_type = DType::f32;
   i64 all() const { return values + gradients; }
 };
 

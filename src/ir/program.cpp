@@ -79,7 +79,8 @@ std::uint64_t Program::fingerprint() const {
     for (const int number : numbers_of(t)) hash.add(number);
     for (const size_t size : {t.ranks.size(), t.after.size(), t.messages.size()}) hash.add(static_cast<i64>(size));
     hash.add(t.bytes);
-    for (const i64 number : {static_cast<i64>(t.encoding.codec), t.encoding.smallest, i64{t.encoding.between_hosts}})
+    for (const i64 number : {static_cast<i64>(t.encoding.codec), t.encoding.smallest, i64{t.encoding.between_hosts},
+                             i64{t.encoding.feedback}})
       hash.add(number);
     for (const int rank : t.ranks) hash.add(rank);
     for (const Wait& wait : t.after) {

@@ -158,9 +158,9 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, const StageMesh& mesh, co
     Spent keys;
     i64 bytes_of_key = 0;
     for (const ir::Instr& instr : segment.code) {
-      const auto [values, gradients] = ir::key_bytes(stage, instr, 0);
-      bytes_of_key += values + gradients;
-      keys.exchanges += (values > 0) + (gradients > 0);
+      const ir::KeyBytes bytes = ir::key_bytes(stage, instr, 0);
+      bytes_of_key += bytes.all();
+      keys.exchanges += (bytes.values > 0) + (bytes.gradients > 0);
     }
     keys.per_key = seconds_of_key(bytes_of_key);
     known->key_bytes += bytes_of_key;

@@ -97,11 +97,12 @@ class LinkCounter {
         else
           for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks[ring], plans_.cluster())]->steps)
             add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring], encoding);
-      add_keys(keys, stage, instr);
+      add_keys(keys, stage, instr, compression.rule(compression.keys));
     }
   }
 
-  void add_keys(const compiler::RingKeys& keys, const ir::StageCode& stage, const ir::Instr& instr) {
+  void add_keys(const compiler::RingKeys& keys, const ir::StageCode& stage, const ir::Instr& instr,
+                const codecs::Rule& encoding) {
     for (size_t position = 0; position < keys.exchanges.size(); ++position) {
       const ir::KeyBytes bytes = ir::key_bytes(stage, instr, static_cast<int>(position));
       if (bytes.all() == 0) continue;
@@ -109,8 +110,13 @@ class LinkCounter {
         for (const batch::KeyMessage& message : round) {
           const int from = keys.ranks[static_cast<size_t>(message.from)][position],
                     to = keys.ranks[static_cast<size_t>(message.to)][position];
-          add_bytes(uses_.back(), from, to, message.count * bytes.values);
-          add_bytes(uses_.back(), to, from, message.count * bytes.gradients);
+          const auto add = [&](DType type, int sender, int receiver) {
+            add_bytes(uses_.back(), sender, receiver,
+                      compiler::key_wire_bytes(encoding, type, message.count, bytes.columns, sender, receiver,
+                                               plans_.cluster()));
+          };
+          if (bytes.values > 0) add(bytes.type, from, to);
+          if (bytes.gradients > 0) add(bytes.gradient_type, to, from);
         }
     }
   }

@@ -39,8 +39,7 @@ struct Executor::StageRunner {
         reads_tokens(compiler::reads_tokens(stage, plans.graph())),
         runner(plans.graph(), stage, position, plans.graph().precision().state, device) {
     check(position >= 0, "rank {} is not in stage {} of replica {}", rank, at, task.replica());
-    for (int other = 0; other < s.ring_ranks(task.replica()); ++other)
-      peers.push_back(s.code_ranks(task.replica(), at, other)[static_cast<size_t>(position)]);
+    peers = s.ring_peers(task.replica(), at, position);
   }
   const ir::StageCode& stage;
   int ring, position;
@@ -239,7 +238,9 @@ struct Executor::Step {
     return Transfer(room == encoding_rooms.end() ? at::Tensor() : room->second);
   }
   void send(Transfer& transfer, const Task& task, const layout::Msg& m, const at::Tensor& view) const {
-    transfer.send(m.dst, view, compiler::codec_of(task, m, dtype_of(view), plans.cluster()));
+    const codecs::Codec codec = compiler::codec_of(task, m, dtype_of(view), plans.cluster());
+    const bool keeps = task.encoding.feedback && codec != codecs::Codec::none;
+    transfer.send(m.dst, view, codec, keeps ? e.store_.residuals.view(m.tensor, m.box) : at::Tensor());
   }
   void receive(Transfer& transfer, const Task& task, const layout::Msg& m, const at::Tensor& view, bool add) const {
     transfer.receive(m.src, view, add, compiler::codec_of(task, m, dtype_of(view), plans.cluster()));
@@ -358,6 +359,7 @@ struct Executor::Step {
                               .ring = {.channel = channel_within(task, Within::ring),
                                        .row = row(Within::ring),
                                        .peers = stage.peers,
+                                       .encoding = compression.rule(compression.keys),
                                        .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
                                        .exchanged = hooks.collective}};
     state.feeds_made.wait();
@@ -553,10 +555,12 @@ struct Executor::Step {
     result.norm = std::sqrt(sums[0]);
     keep_loss({sums.begin() + 1, sums.end()});
     result.finite = std::isfinite(sums[0]) && std::isfinite(result.loss);
-    if (result.finite)
+    if (result.finite) {
       update = input.update(result.norm);
-    else
+    } else {
       e.store_.home.zero_gradients();
+      e.store_.residuals.zero();
+    }
   }
 
   Executor& e;

@@ -32,12 +32,14 @@ class RopeTables {
 };
 
 /// The ring ranks of a replica: a channel of all their ranks, and the ranks at this one's position in their code.
-/// stream: on which keys move while attention is computed; null: they move before. exchanged: called with when keys or
-/// their gradients were passed on, and since when the rank waited for that; may be empty.
+/// encoding: of keys, values and their gradients. stream: on which keys move while attention is computed; null: they
+/// move before. exchanged: called with when keys or their gradients were passed on, and since when the rank waited for
+/// that; may be empty.
 struct RingLink {
   comm::Channel channel{};
   i64* row = nullptr;
   std::vector<int> peers{};
+  codecs::Rule encoding{};
   Stream* stream = nullptr;
   std::function<void(const Flight::Times&)> exchanged{};
 };

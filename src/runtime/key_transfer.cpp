@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "compiler/wire.hpp"
 #include "runtime/tensors.hpp"
-#include "runtime/transfer.hpp"
 
 namespace switchyard::runtime {
 namespace {
@@ -29,20 +29,37 @@ void add(const Pair& to, const Pair& from) {
   to.second.add_(from.second);
 }
 
-void send(Transfer& transfer, int peer, const Pair& pair) {
-  transfer.send(peer, pair.first);
-  transfer.send(peer, pair.second);
-}
-
-void receive(Transfer& transfer, int peer, const Pair& pair, bool add) {
-  transfer.receive(peer, pair.first, add);
-  transfer.receive(peer, pair.second, add);
-}
+at::Tensor room_of(i64 bytes) { return bytes > 0 ? empty({bytes}, DType::u8, at::kCPU) : at::Tensor(); }
 
 }  // namespace
 
 KeyTransfer::KeyTransfer(KernelCall& call, const at::Tensor& keys, const at::Tensor& values)
-    : call_(call), exchange_(call.feeds.ring_keys), own_(keys, values) {}
+    : call_(call), exchange_(call.feeds.ring_keys), own_(keys, values) {
+  const RingLink& ring = call.replica.ring;
+  if (ring.encoding.codec == codecs::Codec::none) return;
+  const compiler::KeyRooms rooms =
+      compiler::key_rooms(ring.encoding, ir::key_bytes(call.stage, call.instr, call.position), exchange_,
+                          call.feeds.ring_rank, ring.peers, call.replica.fabric->cluster());
+  room_ = room_of(rooms.values);
+  gradient_room_ = room_of(rooms.gradients);
+}
+
+codecs::Codec KeyTransfer::codec_of(const at::Tensor& rows, int from, int to) const {
+  return compiler::codec_of(call_.replica.ring.encoding, dtype_of(rows), rows.numel(), from, to,
+                            call_.replica.fabric->cluster());
+}
+
+void KeyTransfer::send(Transfer& transfer, int peer, const Pair& pair) const {
+  const int own = call_.replica.fabric->rank();
+  transfer.send(peer, pair.first, codec_of(pair.first, own, peer));
+  transfer.send(peer, pair.second, codec_of(pair.second, own, peer));
+}
+
+void KeyTransfer::receive(Transfer& transfer, int peer, const Pair& pair, bool add) const {
+  const int own = call_.replica.fabric->rank();
+  transfer.receive(peer, pair.first, add, codec_of(pair.first, peer, own));
+  transfer.receive(peer, pair.second, add, codec_of(pair.second, peer, own));
+}
 
 bool KeyTransfer::in_steps() const { return any() && seen().rows > 0 && call_.stage.passing == KeyPassing::ring; }
 
@@ -122,7 +139,7 @@ void KeyTransfer::make_own() {
 std::optional<Flight> KeyTransfer::bring(size_t round) {
   if (round >= exchange_.rounds.size()) return {};
   const int own = call_.feeds.ring_rank;
-  return start("keys and values of attention", exchange_.rounds[round], call_.feeds.blocks[round].empty(),
+  return start("keys and values of attention", exchange_.rounds[round], call_.feeds.blocks[round].empty(), room_,
                [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
                  if (message.to == own)
                    receive(transfer, peer, rows_of(received_, message.at, message.count), false);
@@ -135,7 +152,7 @@ std::optional<Flight> KeyTransfer::take_back(size_t step) {
   if (step >= exchange_.returns.size() || exchange_.returns[step].empty()) return {};
   make_own();
   const int own = call_.feeds.ring_rank;
-  return start("gradients of keys and values", exchange_.returns[step], step + 1 >= steps(),
+  return start("gradients of keys and values", exchange_.returns[step], step + 1 >= steps(), gradient_room_,
                [&](Transfer& transfer, const batch::KeyMessage& message, int peer) {
                  if (message.to == own)
                    send(transfer, peer, rows_of(made_, message.at, message.count));
@@ -148,10 +165,10 @@ std::optional<Flight> KeyTransfer::take_back(size_t step) {
 // Ranks number the exchanges of a run alike, whether they pass on anything or not.
 template <class Visit>
 Flight KeyTransfer::start(const char* what, const std::vector<batch::KeyMessage>& messages, bool awaited,
-                          const Visit& visit) {
+                          const at::Tensor& room, const Visit& visit) {
   const RingLink& ring = call_.replica.ring;
   const int own = call_.feeds.ring_rank;
-  const auto transfer = std::make_shared<Transfer>();
+  const auto transfer = std::make_shared<Transfer>(room);
   for (const batch::KeyMessage& message : messages)
     if (message.from == own || message.to == own)
       visit(*transfer, message, ring.peers[static_cast<size_t>(message.from == own ? message.to : message.from)]);

@@ -10,6 +10,7 @@
 
 #include "runtime/flight.hpp"
 #include "runtime/kernel_call.hpp"
+#include "runtime/transfer.hpp"
 
 namespace switchyard::runtime {
 
@@ -51,14 +52,19 @@ class KeyTransfer {
   void make_own();
   std::optional<Flight> bring(size_t round);
   std::optional<Flight> take_back(size_t step);
-  /// One transaction of the messages in which this rank takes part; visit(transfer, message, the other rank). awaited:
-  /// nothing is computed meanwhile.
+  void send(Transfer& transfer, int peer, const Pair& pair) const;
+  void receive(Transfer& transfer, int peer, const Pair& pair, bool add) const;
+  codecs::Codec codec_of(const at::Tensor& rows, int from, int to) const;
+  /// One transaction of the messages in which this rank takes part; visit(transfer, message, the other rank). room: for
+  /// what is encoded. awaited: nothing is computed meanwhile.
   template <class Visit>
-  Flight start(const char* what, const std::vector<batch::KeyMessage>& messages, bool awaited, const Visit& visit);
+  Flight start(const char* what, const std::vector<batch::KeyMessage>& messages, bool awaited, const at::Tensor& room,
+               const Visit& visit);
   void land(std::optional<Flight>& flight);
 
   KernelCall& call_;
   const batch::KeyExchange& exchange_;
+  at::Tensor room_, gradient_room_;  // for what is encoded
   Pair own_, received_;
   Pair made_;                // gradients of received keys
   Pair own_gradients_, to_;  // of own keys: as they are computed and summed up, and where they go in the end

@@ -39,13 +39,15 @@ std::span<std::byte> Transfer::room_for(i64 bytes) {
   return {static_cast<std::byte*>(room_.data_ptr()) + first, static_cast<size_t>(bytes)};
 }
 
-void Transfer::send(int peer, const at::Tensor& view, codecs::Codec codec) {
+void Transfer::send(int peer, const at::Tensor& view, codecs::Codec codec, const at::Tensor& residual) {
   if (view.numel() == 0) return;
   Part part{.op = {.kind = Kind::send, .peer = peer, .dtype = dtype_of(view)}, .view = view, .codec = codec};
   if (codec != codecs::Codec::none) {
     const std::span<std::byte> room = room_for(codecs::encoded_bytes(codec, dtype_of(view), view.numel()));
     const double began = thread_seconds();
-    const i64 bytes = codecs::encode(codec, elements_of(view.is_cpu() ? view : view.cpu().contiguous()), room);
+    const codecs::Elements lost = residual.defined() ? elements_of(residual) : codecs::Elements{};
+    const i64 bytes = codecs::encode(codec, elements_of(view.is_cpu() ? view : view.cpu().contiguous()), room,
+                                     residual.defined() ? &lost : nullptr);
     coding_seconds_ += thread_seconds() - began;
     part.op.block = comm::contiguous(room.data(), bytes);
     part.op.dtype = DType::u8;

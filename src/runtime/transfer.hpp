@@ -22,8 +22,11 @@ class Transfer {
   Transfer& operator=(const Transfer&) = delete;
   /// room: bytes on the host into which messages are encoded; undefined where none is.
   explicit Transfer(at::Tensor room = {}) : room_(std::move(room)) {}
-  /// A view that is encoded may be overwritten afterwards. InternalError if the room is too small.
-  void send(int peer, const at::Tensor& view, codecs::Codec codec = codecs::Codec::none);
+  /// A view that is encoded may be overwritten afterwards. residual: undefined, or of the view's size, on the host:
+  /// what encoding lost of earlier messages, which is added to the view's values, and then what it loses of those
+  /// (codecs::encode). InternalError if the room is too small.
+  void send(int peer, const at::Tensor& view, codecs::Codec codec = codecs::Codec::none,
+            const at::Tensor& residual = {});
   void receive(int peer, at::Tensor view, bool add, codecs::Codec codec = codecs::Codec::none);
   void local(at::Tensor to, const at::Tensor& from, bool add);
   bool empty() const { return parts_.empty(); }

@@ -5,17 +5,26 @@
 
 namespace switchyard::simulator {
 
-void CodingTime::add(codecs::Codec codec, DType type, i64 elements, int from, int to) {
+void CodingTime::add(codecs::Codec codec, DType type, i64 elements, int from, int to, bool feedback) {
   if (codec == codecs::Codec::none) return;
   const auto bytes = static_cast<double>(elements * size_of(type));
   const auto rates = device_.codecs.find(std::string(name_of(codec)));
   if (rates != device_.codecs.end()) {
-    seconds_[from] += bytes / rates->second.encode.count;
-    seconds_[to] += bytes / rates->second.decode.count;
+    const double message = rates->second.message.count, decoding = bytes / rates->second.decode.count + message;
+    seconds_[from] += bytes / rates->second.encode.count + message + (feedback ? decoding : 0);
+    seconds_[to] += decoding;
     return;
   }
   const auto encoded = static_cast<double>(codecs::encoded_bytes(codec, type, elements));
-  for (const int rank : {from, to}) seconds_[rank] += (bytes + encoded) / device_.rates_of(type).memory.count;
+  const double coding = (bytes + encoded) / device_.rates_of(type).memory.count;
+  seconds_[from] += feedback ? 2 * coding : coding;
+  seconds_[to] += coding;
+}
+
+double CodingTime::in_turn() const {
+  double sum = 0;
+  for (const auto& [rank, seconds] : seconds_) sum += seconds;
+  return sum;
 }
 
 double CodingTime::seconds() const {

@@ -13,10 +13,13 @@ namespace switchyard::simulator {
 class CodingTime {
  public:
   explicit CodingTime(const cluster::Device& device) : device_(device) {}
-  /// A message of so many elements; none takes no time. UserError if the device lacks both kinds of rates.
-  void add(codecs::Codec codec, DType type, i64 elements, int from, int to);
+  /// A message of so many elements; none takes no time. feedback: its sender decodes it, too, to keep what was lost.
+  /// UserError if the device lacks both kinds of rates.
+  void add(codecs::Codec codec, DType type, i64 elements, int from, int to, bool feedback = false);
   /// Of the rank that has most to do.
   double seconds() const;
+  /// Of all ranks after one another.
+  double in_turn() const;
 
  private:
   const cluster::Device& device_;

@@ -103,7 +103,7 @@ double rest_before_call(const cluster::Device& device, size_t calls, double busy
 
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
                            const std::vector<int>& ranks, const cluster::Hardware& hardware,
-                           const cluster::Cluster& placement, codecs::Rule encoding)
+                           const cluster::Cluster& placement, const SegmentEncoding& encoding)
     : stage_(stage),
       segment_(segment),
       piece_(piece),
@@ -138,13 +138,13 @@ void SegmentTimer::add(const ir::Instr& instr) {
     }
     return;
   }
-  add_keys(instr, &ir::KeyBytes::values);
+  add_keys(instr, false);
   Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
   for (int position = 0; position < stage_.replica.size(); ++position)
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  add_keys(instr, &ir::KeyBytes::gradients);
+  add_keys(instr, true);
   if (const auto sums = ir::statistic_sums(stage_, instr)) {
     ir::StatisticGroups of = ir::statistic_groups(stage_, instr, *sums);
     add_kind(Sums{.element = size_of(of.dtype),
@@ -155,11 +155,14 @@ void SegmentTimer::add(const ir::Instr& instr) {
   }
 }
 
-void SegmentTimer::add_keys(const ir::Instr& instr, i64 ir::KeyBytes::*bytes) {
-  Keys keys{.bytes = {}, .summed = bytes == &ir::KeyBytes::gradients};
-  for (int position = 0; position < stage_.replica.size(); ++position)
-    keys.bytes.push_back(ir::key_bytes(stage_, instr, position).*bytes);
-  if (std::ranges::any_of(keys.bytes, [](i64 count) { return count > 0; })) add_kind(std::move(keys));
+void SegmentTimer::add_keys(const ir::Instr& instr, bool gradients) {
+  Keys keys{.columns = {}, .summed = gradients};
+  for (int position = 0; position < stage_.replica.size(); ++position) {
+    const ir::KeyBytes bytes = ir::key_bytes(stage_, instr, position);
+    keys.columns.push_back((gradients ? bytes.gradients : bytes.values) > 0 ? bytes.columns : 0);
+    keys.type = gradients ? bytes.gradient_type : bytes.type;
+  }
+  if (std::ranges::any_of(keys.columns, [](i64 count) { return count > 0; })) add_kind(std::move(keys));
 }
 
 void SegmentTimer::add_kind(Kind kind) {
@@ -232,8 +235,7 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
   const auto pass_on = [&](size_t kind, size_t round) {
     const auto [it, fresh] = known.transfers.try_emplace({kind, round});
     if (fresh) {
-      const Keys& keys = std::get<Keys>(kinds_[kind]);
-      it->second = transferred(passed_on(keys.bytes, keys.summed, *known.keys, round), times);
+      it->second = transferred(passed_on(std::get<Keys>(kinds_[kind]), *known.keys, round), times);
     }
     calls.push_back({it->second, queue});
     return static_cast<int>(calls.size()) - 1;
@@ -417,11 +419,12 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   CodingTime coding(hardware_.device);
   for (cost::Message& message : messages) {
     message.bytes *= tokens;
-    if (encoding_.codec == codecs::Codec::none || message.from == message.to) continue;
+    if (encoding_.activations.codec == codecs::Codec::none || message.from == message.to) continue;
     const i64 elements = message.bytes / size_of(exchange.type);
-    coding.add(compiler::codec_of(encoding_, exchange.type, elements, message.from, message.to, placement_),
+    coding.add(compiler::codec_of(encoding_.activations, exchange.type, elements, message.from, message.to, placement_),
                exchange.type, elements, message.from, message.to);
-    message.bytes = compiler::wire_bytes(encoding_, exchange.type, elements, message.from, message.to, placement_);
+    message.bytes =
+        compiler::wire_bytes(encoding_.activations, exchange.type, elements, message.from, message.to, placement_);
   }
   const double copied =
       static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
@@ -434,23 +437,30 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
 }
 
 // A round of all positions, side by side; gradients go backwards.
-cost::Exchange SegmentTimer::passed_on(const std::vector<i64>& bytes, bool summed, const compiler::RingKeys& keys,
-                                       size_t round) const {
+cost::Exchange SegmentTimer::passed_on(const Keys& passed, const compiler::RingKeys& keys, size_t round) const {
   std::vector<cost::Message> messages;
-  for (size_t position = 0; position < bytes.size(); ++position) {
+  CodingTime coding(hardware_.device);
+  for (size_t position = 0; position < passed.columns.size(); ++position) {
     const batch::KeyExchange& exchange = keys.exchanges[position];
-    const auto& rounds = summed ? exchange.returns : exchange.rounds;
+    const auto& rounds = passed.summed ? exchange.returns : exchange.rounds;
     if (round >= rounds.size()) continue;
     for (const batch::KeyMessage& message : rounds[round]) {
-      const int from = keys.ranks[static_cast<size_t>(message.from)][position],
-                to = keys.ranks[static_cast<size_t>(message.to)][position];
-      messages.push_back({.from = summed ? to : from,
-                          .to = summed ? from : to,
-                          .bytes = message.count * bytes[position],
-                          .summed = summed});
+      int from = keys.ranks[static_cast<size_t>(message.from)][position],
+          to = keys.ranks[static_cast<size_t>(message.to)][position];
+      if (passed.summed) std::swap(from, to);
+      const i64 columns = passed.columns[position], elements = message.count * columns;
+      messages.push_back(
+          {.from = from,
+           .to = to,
+           .bytes = compiler::key_wire_bytes(encoding_.keys, passed.type, message.count, columns, from, to, placement_),
+           .summed = passed.summed});
+      const codecs::Codec codec = compiler::codec_of(encoding_.keys, passed.type, elements, from, to, placement_);
+      for (int part = 0; part < 2; ++part) coding.add(codec, passed.type, elements, from, to);
     }
   }
-  return cost::exchange_over(hardware_, placement_, messages);
+  cost::Exchange all = cost::exchange_over(hardware_, placement_, messages);
+  all.time.count += coding.seconds();
+  return all;
 }
 
 // The sums of a chunk of tokens after those of another: each a reduction and a gather.

@@ -69,6 +69,11 @@ class Queues {
   int ended_ = 0;
 };
 
+/// What is encoded of a segment's messages: activations that reshards exchange; keys of ring attention.
+struct SegmentEncoding {
+  codecs::Rule activations{}, keys{};
+};
+
 /// Times of a segment on the ranks of a replica, by position, for micro-batches of any size: of computing, and of the
 /// collectives beside it, in the order in which they are executed. An operator takes what the longer of its arithmetic
 /// and its memory traffic takes (roofline; S. Williams et al., CACM 52(4), 2009), with the device's efficiency curves;
@@ -79,9 +84,10 @@ class Queues {
 /// the placement.
 class SegmentTimer {
  public:
-  /// piece: of the segment; ir::kWhole: all of it. encoding: of what reshards send.
+  /// piece: of the segment; ir::kWhole: all of it.
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
-               const cluster::Hardware& hardware, const cluster::Cluster& placement, codecs::Rule encoding = {});
+               const cluster::Hardware& hardware, const cluster::Cluster& placement,
+               const SegmentEncoding& encoding = {});
   /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the
   /// `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are
   /// not known (no SeenKeys). errors  UserError if the device has no rates for a data type
@@ -110,9 +116,10 @@ class SegmentTimer {
     i64 units = 0;                         // of tokens, as ir::StatisticGroups
     bool operator==(const Sums&) const = default;
   };
-  // Keys and values of attention, or their gradients: bytes of a token, by position.
+  // Keys and values of attention, or their gradients: columns of each, by position.
   struct Keys {
-    std::vector<i64> bytes;
+    std::vector<i64> columns;
+    DType type{};
     bool summed = false;
     bool operator==(const Keys&) const = default;
   };
@@ -143,9 +150,8 @@ class SegmentTimer {
   std::vector<Call> calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const;
   static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
   std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
-  cost::Exchange passed_on(const std::vector<i64>& bytes, bool summed, const compiler::RingKeys& keys,
-                           size_t round) const;
-  void add_keys(const ir::Instr& instr, i64 ir::KeyBytes::*bytes);
+  cost::Exchange passed_on(const Keys& passed, const compiler::RingKeys& keys, size_t round) const;
+  void add_keys(const ir::Instr& instr, bool gradients);
 
   const ir::StageCode& stage_;
   const ir::Segment& segment_;
@@ -154,7 +160,7 @@ class SegmentTimer {
   const std::vector<int> ranks_;
   const cluster::Hardware& hardware_;
   const cluster::Cluster& placement_;
-  const codecs::Rule encoding_;
+  const SegmentEncoding encoding_;
   std::vector<Kind> kinds_;                  // each once
   std::vector<std::vector<size_t>> pieces_;  // of an instruction
 };

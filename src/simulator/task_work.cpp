@@ -196,7 +196,7 @@ SegmentTimer TaskWork::timer_of(const Task& t, const std::vector<int>& ranks) co
   const ir::StageCode& stage = stage_of(t);
   const config::Compression& compression = strategy_of(t).strategy.compression;
   return SegmentTimer(stage, stage.segment(t.pass()), t.piece(), ranks, hardware_, plans_.cluster(),
-                      compression.rule(compression.activations));
+                      {compression.rule(compression.activations), compression.rule(compression.keys)});
 }
 
 const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
@@ -306,7 +306,8 @@ double TaskWork::coding(const Task& t) const {
   const DType type = ir::type_of(t.kind(), plans_.graph().precision());
   CodingTime time(hardware_.device);
   for (const layout::Msg& m : t.messages)
-    time.add(compiler::codec_of(t, m, type, plans_.cluster()), type, m.box.elements(), m.src, m.dst);
+    time.add(compiler::codec_of(t, m, type, plans_.cluster()), type, m.box.elements(), m.src, m.dst,
+             t.encoding.feedback);
   return time.seconds();
 }
 

@@ -20,6 +20,7 @@ namespace switchyard::train {
 namespace {
 
 constexpr const char* kParts[] = {"master", "m", "v"};
+constexpr const char* kResidual = "residual";
 
 constexpr std::string_view kBetweenKeys = ", ";
 
@@ -67,36 +68,46 @@ std::span<const std::byte> bytes_of(const at::Tensor& dense) {
   return {static_cast<const std::byte*>(dense.data_ptr()), static_cast<size_t>(dense.numel()) * dense.element_size()};
 }
 
-layout::Box box_of(const std::vector<i64>& lo, const std::vector<i64>& hi) {
-  layout::Box box{static_cast<int>(lo.size()), {}, {}};
-  for (size_t d = 0; d < lo.size(); ++d) {
-    box.lo[d] = lo[d];
-    box.hi[d] = hi[d];
+layout::Box box_of(const files::ManifestEntry& entry) {
+  layout::Box box{static_cast<int>(entry.lo.size()), {}, {}};
+  for (size_t d = 0; d < entry.lo.size(); ++d) {
+    box.lo[d] = entry.lo[d];
+    box.hi[d] = entry.hi[d];
   }
   return box;
 }
 
-/// What the state of one part of an owner's box is called; number: of the box among those of its parameter.
-files::ManifestEntry entry_of(const compiler::Plans& plans, const ir::Param& param, const layout::Shard& shard,
-                              size_t number, const char* part) {
-  return {.tensor = param.name,
+/// What the state of one part of a rank's box is called; number: of the box among those of its parameter (residuals:
+/// of the rank).
+files::ManifestEntry entry_of(const compiler::Plans& plans, int param, int rank, const layout::Box& box, size_t number,
+                              const char* part) {
+  const std::string& name = plans.graph().param(param).name;
+  return {.tensor = name,
           .part = part,
-          .lo = {shard.box.lo.begin(), shard.box.lo.begin() + shard.box.dims},
-          .hi = {shard.box.hi.begin(), shard.box.hi.begin() + shard.box.dims},
-          .file = files::shard_name(shard.rank, plans.cluster().ranks()),
-          .key = fmt::format("{}/{}/{}", part, param.name, number)};
+          .lo = {box.lo.begin(), box.lo.begin() + box.dims},
+          .hi = {box.hi.begin(), box.hi.begin() + box.dims},
+          .file = files::shard_name(rank, plans.cluster().ranks()),
+          .key = fmt::format("{}/{}/{}", part, name, number)};
 }
 
-// The writers follow from home's owners alone, so rank 0 knows the whole manifest.
+// The writers follow from the plans alone, so rank 0 knows the whole manifest.
 files::Manifest manifest_of(const compiler::Plans& plans) {
   files::Manifest manifest;
   manifest.dtype = plans.graph().precision().state;
   for (size_t p = 0; p < plans.graph().params().size(); ++p) {
-    const ir::Param& param = plans.graph().param(static_cast<int>(p));
+    const int index = static_cast<int>(p);
+    const ir::Param& param = plans.graph().param(index);
     manifest.shapes[param.name] = param.shape.size;
     const auto& shards = plans.owners()[p].shards;
     for (size_t number = 0; number < shards.size(); ++number)
-      for (const char* part : kParts) manifest.entries.push_back(entry_of(plans, param, shards[number], number, part));
+      for (const char* part : kParts)
+        manifest.entries.push_back(entry_of(plans, index, shards[number].rank, shards[number].box, number, part));
+  }
+  for (int rank = 0; rank < plans.cluster().ranks(); ++rank) {
+    const std::vector<compiler::Residual>& residuals = plans.residuals()[static_cast<size_t>(rank)];
+    for (size_t number = 0; number < residuals.size(); ++number)
+      manifest.residuals.push_back(
+          {rank, entry_of(plans, residuals[number].param, rank, residuals[number].box, number, kResidual)});
   }
   return manifest;
 }
@@ -105,10 +116,50 @@ const at::Tensor& part_of(const runtime::HomeShard& shard, const std::string& pa
   return part == "master" ? shard.master : part == "m" ? shard.m : shard.v;
 }
 
-at::Tensor tensor_of(const files::TensorFile& file, const files::ManifestEntry& entry, DType dtype) {
-  void* data = const_cast<std::byte*>(file.data(entry.key).data());  // read only
-  return at::from_blob(data, runtime::sizes_of(box_of(entry.lo, entry.hi)),
-                       at::TensorOptions().dtype(runtime::scalar_type(dtype)));
+/// The files of state/, each opened when a tensor of it is read.
+class StateFiles {
+ public:
+  StateFiles(std::filesystem::path folder, DType dtype) : folder_(std::move(folder)), dtype_(dtype) {}
+  /// A view of the file, as long as this lives.
+  at::Tensor tensor(const files::ManifestEntry& entry) {
+    auto it = files_.find(entry.file);
+    if (it == files_.end()) it = files_.emplace(entry.file, files::TensorFile::open(folder_ / entry.file)).first;
+    void* data = const_cast<std::byte*>(it->second.data(entry.key).data());  // read only
+    return at::from_blob(data, runtime::sizes_of(box_of(entry)),
+                         at::TensorOptions().dtype(runtime::scalar_type(dtype_)));
+  }
+
+ private:
+  std::filesystem::path folder_;
+  DType dtype_;
+  std::map<std::string, files::TensorFile> files_;
+};
+
+// What its rank doesn't send any more, or not all of it, goes to the owners' gradients, which are zero between steps.
+void load_residuals(const files::Manifest& manifest, StateFiles& state, const compiler::Plans& plans,
+                    runtime::Store& store) {
+  const int rank = store.holdings.rank();
+  std::map<std::string, int> params;
+  for (size_t p = 0; p < plans.graph().params().size(); ++p)
+    params[plans.graph().param(static_cast<int>(p)).name] = static_cast<int>(p);
+  for (const auto& [writer, entry] : manifest.residuals) {
+    const int param = params.at(entry.tensor);
+    const layout::Box box = box_of(entry);
+    const compiler::Residual* kept = writer >= 0 && writer < plans.cluster().ranks()
+                                         ? compiler::find(plans.residuals()[static_cast<size_t>(writer)], param, box)
+                                         : nullptr;
+    if (kept && kept->sends(box)) {
+      if (writer == rank) store.residuals.view(param, box).copy_(state.tensor(entry));
+      continue;
+    }
+    for (const layout::Box* owned : store.holdings.owned(param)) {
+      const layout::Box common = layout::intersect(box, *owned);
+      if (common.empty()) continue;
+      const runtime::HomeShard& shard = store.home.shard(param, common);
+      runtime::view_of(shard.grad, shard.box, common)
+          .add_(runtime::view_of(state.tensor(entry), box, common).to(shard.grad.device()));
+    }
+  }
 }
 
 // Tensors of the Hugging Face folder: parts of a packed tensor together, Conv1D transposed back, all in fp32.
@@ -143,18 +194,17 @@ void write_to_model(files::TensorFolderWriter& model, const ir::Param& param, co
   model.write_box(param.file.name, lo, hi, bytes_of(values.contiguous()));
 }
 
-// A rank's part of home, to its own file of state/ and to its place in the files of model/.
-void write_part(const std::filesystem::path& folder, const HomePart& part, const compiler::Plans& plans, int rank,
+// A rank's part, to its own file of state/ and to its place in the files of model/.
+void write_part(const std::filesystem::path& folder, const StatePart& part, const compiler::Plans& plans, int rank,
                 const comm::JointWork::Check& check_others) {
   if (part.boxes.empty()) return;
   std::vector<files::TensorEntry> entries;
-  for (const HomePart::Box& box : part.boxes)
-    entries.push_back(
-        {box.entry.key, plans.graph().precision().state, runtime::sizes_of(box_of(box.entry.lo, box.entry.hi))});
+  for (const StatePart::Box& box : part.boxes)
+    entries.push_back({box.entry.key, plans.graph().precision().state, runtime::sizes_of(box_of(box.entry))});
   files::TensorWriter state =
       files::TensorWriter::create(folder / "state" / files::shard_name(rank, plans.cluster().ranks()), entries);
   files::TensorFolderWriter model = files::TensorFolderWriter::join(folder / "model", model_entries(plans.graph()));
-  for (const HomePart::Box& box : part.boxes) {
+  for (const StatePart::Box& box : part.boxes) {
     check_others();
     const at::Tensor values = box.values.cpu().contiguous();
     state.write(box.entry.key, 0, bytes_of(values));
@@ -199,25 +249,30 @@ data::Cursor cursor_of(const config::Job& job, const files::CheckpointMeta& meta
 
 }  // namespace
 
-HomePart home_part(const compiler::Plans& plans, const runtime::Home& home, int rank) {
-  HomePart result;
+StatePart state_part(const compiler::Plans& plans, const runtime::Store& store, int rank) {
+  StatePart result;
   for (size_t p = 0; p < plans.graph().params().size(); ++p) {
     const int index = static_cast<int>(p);
     const auto& shards = plans.owners()[p].shards;
     for (size_t number = 0; number < shards.size(); ++number) {
       const layout::Shard& owned = shards[number];
       if (owned.rank != rank) continue;
-      const runtime::HomeShard& shard = home.shard(index, owned.box);
+      const runtime::HomeShard& shard = store.home.shard(index, owned.box);
       for (const char* part : kParts)
-        result.boxes.push_back({entry_of(plans, plans.graph().param(index), owned, number, part), index,
+        result.boxes.push_back({entry_of(plans, index, rank, owned.box, number, part), index,
                                 runtime::view_of(part_of(shard, part), shard.box, owned.box)});
     }
+  }
+  const std::vector<runtime::Residuals::Part>& residuals = store.residuals.parts();
+  for (size_t number = 0; number < residuals.size(); ++number) {
+    const auto& [param, box, values] = residuals[number];
+    result.boxes.push_back({entry_of(plans, param, rank, box, number, kResidual), param, values});
   }
   return result;
 }
 
-HomePart HomePart::copy() const {
-  HomePart result = *this;
+StatePart StatePart::copy() const {
+  StatePart result = *this;
   for (Box& box : result.boxes)
     box.values = box.values.to(box.values.options().device(at::kCPU), /*non_blocking=*/false, /*copy=*/true,
                                at::MemoryFormat::Contiguous);
@@ -225,7 +280,7 @@ HomePart HomePart::copy() const {
 }
 
 void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
-                     const HomePart& part, int rank, comm::JointWork& together, const TrainState& state) {
+                     const StatePart& part, int rank, comm::JointWork& together, const TrainState& state) {
   // Both are destroyed after the last joint work: what a failed checkpoint leaves is not removed while others still
   // write into it.
   std::optional<files::CheckpointWriter> writer;
@@ -259,7 +314,7 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
   });
 }
 
-TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home,
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store,
                            const config::Job& job) {
   const files::CheckpointPlace place = files::find_checkpoint(folder);
   const files::CheckpointMeta meta = files::read_meta(place.folder);
@@ -274,21 +329,19 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
   require_parameters(manifest, plans.graph(), place.folder.string());
   std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
   for (const files::ManifestEntry& entry : manifest.entries) entries[{entry.tensor, entry.part}].push_back(&entry);
-  std::map<std::string, files::TensorFile> shards;
-  for (runtime::HomeUnit& unit : home.units())
+  StateFiles state(place.folder / "state", manifest.dtype);
+  for (runtime::HomeUnit& unit : store.home.units())
     for (runtime::HomeShard& shard : unit.shards) {
       for (const char* part : kParts)
         for (const files::ManifestEntry* entry : entries[{plans.graph().param(shard.param).name, part}]) {
-          const layout::Box box = box_of(entry->lo, entry->hi), common = layout::intersect(box, shard.box);
+          const layout::Box common = layout::intersect(box_of(*entry), shard.box);
           if (common.empty()) continue;
-          auto it = shards.find(entry->file);
-          if (it == shards.end())
-            it = shards.emplace(entry->file, files::TensorFile::open(place.folder / "state" / entry->file)).first;
           runtime::view_of(part_of(shard, part), shard.box, common)
-              .copy_(runtime::view_of(tensor_of(it->second, *entry, manifest.dtype), box, common));
+              .copy_(runtime::view_of(state.tensor(*entry), box_of(*entry), common));
         }
       if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
+  load_residuals(manifest, state, plans, store);
   return {.step = meta.step,
           .updates = meta.updates,
           .tokens = meta.tokens,

@@ -1,4 +1,5 @@
-// Saving and loading the state of a run: home's shards, the weights as a Hugging Face folder, the position in the data.
+// Saving and loading the state of a run: home's shards, error feedback, the weights as a Hugging Face folder, the
+// position in the data.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,7 +12,7 @@
 #include "data/sampler.hpp"
 #include "files/manifest.hpp"
 #include "files/model_folder.hpp"
-#include "runtime/home.hpp"
+#include "runtime/store.hpp"
 
 namespace switchyard::train {
 
@@ -23,8 +24,8 @@ struct TrainState {
   i64 decay_end = 0;
 };
 
-/// What a rank writes of home: master weights and moments of every box that it owns.
-struct HomePart {
+/// What a rank writes: master weights and moments of every box of home that it owns, and its residuals.
+struct StatePart {
   struct Box {
     files::ManifestEntry entry;
     int param = 0;
@@ -33,21 +34,23 @@ struct HomePart {
   std::vector<Box> boxes;
 
   /// The same in memory of its own on the host.
-  HomePart copy() const;
+  StatePart copy() const;
 };
-/// Views of home.
-HomePart home_part(const compiler::Plans& plans, const runtime::Home& home, int rank);
+/// Views of the store.
+StatePart state_part(const compiler::Plans& plans, const runtime::Store& store, int rank);
 
 /// Every element of home is written by the rank that owns it, to a file of its own in state/ and to its place in the
-/// files of model/, which rank 0 has made with room for all; a rank that owns none writes nothing. Then rank 0 adds
+/// files of model/, which rank 0 has made with room for all, and residuals by the rank that has them; a rank that has
+/// neither writes nothing. Then rank 0 adds
 /// `model_files` (of rank 0) and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks,
 /// so that the disk may take its time. ClusterError for the disk; the earlier checkpoint stays.
 void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
-                     const HomePart& part, int rank, comm::JointWork& together, const TrainState& state);
+                     const StatePart& part, int rank, comm::JointWork& together, const TrainState& state);
 
-/// Fills home from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. UserError:
-/// none there, damaged, of another model or seed.
-TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Home& home,
+/// Fills a new store from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. A
+/// rank takes back residuals of what it still sends, bit for bit; all others are added to home's gradients, as part of
+/// the next step's. UserError: none there, damaged, of another model or seed.
+TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store,
                            const config::Job& job);
 
 }  // namespace switchyard::train

@@ -17,7 +17,7 @@ CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& 
       model_files_(std::move(model_files)),
       copy_bytes_(compiler::checkpoint_copies(plans)[static_cast<size_t>(fabric.rank())]) {}
 
-void CheckpointSaver::begin(const HomePart& part, const TrainState& state) {
+void CheckpointSaver::begin(const StatePart& part, const TrainState& state) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
   copied_bytes_ = copy_bytes_;
   writing_ = true;
@@ -37,7 +37,7 @@ void CheckpointSaver::begin(const HomePart& part, const TrainState& state) {
   });
 }
 
-void CheckpointSaver::save(const HomePart& part, const TrainState& state) {
+void CheckpointSaver::save(const StatePart& part, const TrainState& state) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
   save_checkpoint(job_, model_files_, plans_, part, fabric_.rank(), together_, state);
 }

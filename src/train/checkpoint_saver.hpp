@@ -19,9 +19,9 @@ class CheckpointSaver {
 
   /// Copies this rank's part of home and starts to write the copy, on a thread of its own. A failure ends the job on
   /// all ranks; the earlier checkpoint stays. InternalError unless the one before is finished.
-  void begin(const HomePart& part, const TrainState& state);
+  void begin(const StatePart& part, const TrainState& state);
   /// Writes without a copy, on the calling thread; complete on all ranks when it returns. Throws what failed.
-  void save(const HomePart& part, const TrainState& state);
+  void save(const StatePart& part, const TrainState& state);
   /// Waits until what was begun is complete on all ranks, and drops the copy. Throws what failed.
   void finish();
   /// Waits as finish() does, but not longer than this, and throws nothing.

@@ -85,7 +85,7 @@ class JobOnRank {
     rank_.agree_on(config::fingerprint(job_), "job file");
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
-        state_ = load_checkpoint(settings.resume, plans_, rank_.store().home, job_);
+        state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
       else
         rank_.store().home.initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
                                                               : weights_from(plans_.graph(), job_.model.path));
@@ -171,7 +171,7 @@ class JobOnRank {
   void save(bool last) {
     const Clock::time_point began = Clock::now();
     wait_for_checkpoint();
-    const HomePart part = home_part(plans_, rank_.store().home, fabric_.rank());
+    const StatePart part = state_part(plans_, rank_.store(), fabric_.rank());
     const bool room = !last && job_.run.async_save && memory_.live() + saver_.copy_bytes() <= memory_.capacity();
     const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "room for a copy",
                                              state_.step, static_cast<int>(room));

@@ -52,8 +52,10 @@ TEST(Codec, sizes_are_those_of_the_format) {
   EXPECT_EQ(of_f32(Codec::int4, 67), 34 + 2 + 2);
   EXPECT_EQ(of_f32(Codec::zfp16, 10), 3 * 8);
   EXPECT_EQ(of_f32(Codec::zfp8, 10), 3 * 4);
-  EXPECT_EQ(of_f32(Codec::top_k, 256), 24);
-  EXPECT_EQ(of_f32(Codec::top_k, 257), 24 + 3);
+  EXPECT_EQ(of_f32(Codec::top_32, 256), 24);
+  EXPECT_EQ(of_f32(Codec::top_32, 257), 24 + 3);
+  EXPECT_EQ(of_f32(Codec::top_128, 256), 6);
+  EXPECT_EQ(of_f32(Codec::top_128, 256 + 129), 6 + 6);
   EXPECT_EQ(of_f32(Codec::lossless, 65537), 65537 * 4 + 2 * 4);
 }
 
@@ -136,7 +138,7 @@ TEST(Codec, what_is_not_finite_does_not_become_finite) {
 }
 
 TEST(Codec, a_residual_gets_what_was_lost_and_gives_it_to_the_next_message) {
-  for (const Codec codec : {Codec::int4, Codec::int8, Codec::top_k, Codec::zfp8}) {
+  for (const Codec codec : {Codec::int4, Codec::int8, Codec::top_32, Codec::top_128, Codec::zfp8}) {
     const i64 n = 1000;
     std::vector<float> residual(static_cast<size_t>(n)), sum_sent(static_cast<size_t>(n));
     std::vector<double> sum_meant(static_cast<size_t>(n));
@@ -200,12 +202,32 @@ TEST(Codec, integers_are_no_elements_of_messages) {
   }
 }
 
+TEST(Codec, a_residual_may_have_other_rows_than_the_elements) {
+  std::vector<float> x = random_numbers(300, 8), dense(300), wide(10 * 35);
+  std::vector<std::byte> message(static_cast<size_t>(encoded_bytes(Codec::top_32, DType::f32, 300)));
+  const Elements flat = matrix(dense);
+  encode(Codec::top_32, matrix(x), message, &flat);
+  const Elements rows{.data = reinterpret_cast<std::byte*>(wide.data()), .rows = 10, .columns = 30, .stride = 35};
+  encode(Codec::top_32, matrix(x), message, &rows);
+  for (size_t i = 0; i < 300; ++i) EXPECT_EQ(wide[i / 30 * 35 + i % 30], dense[i]);
+  std::vector<float> small(299);
+  const Elements other = matrix(small);
+  EXPECT_THROW(encode(Codec::top_32, matrix(x), message, &other), InternalError);
+}
+
+TEST(Codec, only_top_codecs_send_the_largest_elements_alone) {
+  for (int i = 0; i < kCodecs; ++i) {
+    const auto codec = static_cast<Codec>(i);
+    EXPECT_EQ(keeps_largest(codec), name_of(codec).starts_with("top-")) << name_of(codec);
+  }
+}
+
 TEST(Codec, elements_of_a_block) {
   EXPECT_EQ(block_elements(Codec::lossless), 1);
   EXPECT_EQ(block_elements(Codec::bf16), 1);
   EXPECT_EQ(block_elements(Codec::int8), 64);
   EXPECT_EQ(block_elements(Codec::zfp8), 4);
-  EXPECT_EQ(block_elements(Codec::top_k), 256);
+  EXPECT_EQ(block_elements(Codec::top_128), 256);
 }
 
 }  // namespace

@@ -561,6 +561,36 @@ TEST(Assemble, leaves_out_the_runs_of_a_replica_that_has_fewer_micro_batches_of_
     }
 }
 
+// All copies must be updated alike.
+TEST(Assemble, sums_go_to_copies_as_they_are_or_lossless_by_the_strategy_that_home_is_on) {
+  using codecs::Codec;
+  const auto plans_with = [](Codec switches) {
+    const config::ModelConfig model = small_llama();
+    config::StrategySettings settings;
+    settings.zero = 0;
+    settings.compression = {.gradients = Codec::int8, .switches = switches};
+    return Plans(training_graph(model),
+                 {config::strategy_from_spec("2,2,1", 4, model.layers, settings),
+                  config::strategy_from_spec("1,4,1", 4, model.layers)},
+                 0, cluster::uniform(2, 2), switching::Planner::relay);
+  };
+  for (const Codec switches : {Codec::none, Codec::lossless}) {
+    const Plans plans = plans_with(switches);
+    const ir::Program program = assemble(level_step(plans, 1), plans, {});
+    int broadcasts = 0;
+    for (const Task& task : program.tasks) {
+      if (task.kind() == TaskKind::broadcast) {
+        EXPECT_EQ(task.encoding.codec, switches);
+        ++broadcasts;
+      }
+      if (task.kind() == TaskKind::reduce) {
+        EXPECT_EQ(task.encoding.codec, task.phase == 0 ? Codec::int8 : Codec::none);
+      }
+    }
+    EXPECT_GT(broadcasts, 0);
+  }
+}
+
 TEST(Assemble, refuses_a_batch_for_other_replicas) {
   const Plans plans = worked_plans();
   batch::StepPlan plan = worked_batch();

@@ -198,6 +198,10 @@ TEST(HardwareFile, codecs_may_have_rates) {
   EXPECT_EQ(hardware_from_toml(with(key, key + "\ncodecs.int8 = {encode = \"3 GB/s\", decode = 7e9}"), "my.toml")
                 .device.codecs,
             (std::map<std::string, cluster::CodecRates>{{"int8", {{3e9}, {7e9}}}}));
+  EXPECT_EQ(hardware_from_toml(
+                with(key, key + "\ncodecs.top-1-of-32 = {encode = 1e9, decode = 7e9, message = \"2 us\"}"), "my.toml")
+                .device.codecs,
+            (std::map<std::string, cluster::CodecRates>{{"top-1-of-32", {{1e9}, {7e9}, {2e-6}}}}));
   EXPECT_EQ(error_with(key, key + "\ncodecs.int9 = {encode = 1, decode = 1}"),
             "my.toml:10: device.codecs.int9 is not a key. Did you mean device.codecs.int8?");
   EXPECT_THAT(error_with(key, key + "\ncodecs.int8 = {encode = 1e9}"), testing::HasSubstr("device.codecs.int8.decode"));

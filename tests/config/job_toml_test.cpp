@@ -72,8 +72,9 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
                               "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
                               "= 0, micro_batch_sequences = 0, "
                               "packing = \"balanced\", ring_degree = \"document\", exchange = \"gather\", "
-                              "zero = 1, every = 1, compression.gradients = \"none\", compression.pipeline = "
-                              "\"none\", compression.activations = \"none\", compression.gathers = \"none\", "
+                              "zero = 1, every = 1, compression.gradients = \"none\", compression.error_feedback = "
+                              "\"auto\", compression.pipeline = \"none\", compression.activations = \"none\", "
+                              "compression.keys = \"none\", compression.gathers = \"none\", "
                               "compression.switches = \"none\", compression.links = \"all\", "
                               "compression.smallest = \"4 KiB\" }\n"));
   EXPECT_THAT(text, Not(HasSubstr("[batch]\nsequences")));

@@ -42,8 +42,10 @@ Strategy uneven() {
   strategy.compression = {.gradients = codecs::Codec::int4,
                           .pipeline = codecs::Codec::zfp16,
                           .activations = codecs::Codec::zfp8,
+                          .keys = codecs::Codec::bf16,
                           .gathers = codecs::Codec::fp8,
                           .switches = codecs::Codec::lossless,
+                          .error_feedback = ErrorFeedback::on,
                           .links = CompressedLinks::hosts,
                           .smallest = {12345}};
   return strategy;
@@ -102,6 +104,11 @@ TEST(StrategyJson, codecs_have_the_choices_of_a_job) {
             Compression{.pipeline = codecs::Codec::bf16});
   EXPECT_EQ(error(compressed(R"({"switches": "int8"})")),
             "s.json: compression.switches = \"int8\" is unknown. Use one of none, lossless.");
+  EXPECT_EQ(strategy_from_json(compressed(R"({"gradients": "top-1-of-32"})"), "s.json").compression,
+            Compression{.gradients = codecs::Codec::top_32});
+  EXPECT_EQ(error(compressed(R"({"error_feedback": "yes"})")),
+            "s.json: compression.error_feedback = \"yes\" is unknown. Use one of auto, on, off.");
+  EXPECT_THAT(error(compressed(R"({"keys": "top-1-of-32"})")), HasSubstr("Use one of none, bf16, fp8, int8"));
   EXPECT_THAT(error(compressed(R"({"pipeline": "int4"})")), HasSubstr("Use one of none, bf16, fp8, int8"));
   EXPECT_THAT(error(compressed(R"({"gradient": "int4"})")), HasSubstr("Did you mean \"gradients\"?"));
 }

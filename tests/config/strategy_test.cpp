@@ -260,7 +260,30 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
               HasSubstr("are 2, but the schedule is for 3. Use as many."));
 }
 
+TEST(Strategy, error_feedback_is_for_lossy_codecs_and_by_itself_for_those_of_the_largest_elements) {
+  using codecs::Codec;
+  const auto feedback = [](Codec codec, ErrorFeedback how) {
+    return Compression{.gradients = codec, .error_feedback = how}.rule_of_gradients().feedback;
+  };
+  for (const Codec codec : {Codec::none, Codec::lossless})
+    for (const ErrorFeedback how : {ErrorFeedback::automatic, ErrorFeedback::on, ErrorFeedback::off})
+      EXPECT_FALSE(feedback(codec, how));
+  for (const Codec codec : {Codec::bf16, Codec::int4, Codec::zfp8}) {
+    EXPECT_FALSE(feedback(codec, ErrorFeedback::automatic));
+    EXPECT_TRUE(feedback(codec, ErrorFeedback::on));
+  }
+  for (const Codec codec : {Codec::top_32, Codec::top_128}) {
+    EXPECT_TRUE(feedback(codec, ErrorFeedback::automatic));
+    EXPECT_FALSE(feedback(codec, ErrorFeedback::off));
+  }
+  const codecs::Rule rule =
+      Compression{.gradients = Codec::top_32, .links = CompressedLinks::hosts, .smallest = {77}}.rule_of_gradients();
+  EXPECT_EQ(rule, (codecs::Rule{Codec::top_32, 77, true, true}));
+}
+
 TEST(Strategy, names_of_settings_are_those_of_the_file) {
+  EXPECT_EQ(name_of(ErrorFeedback::automatic), "auto");
+
   EXPECT_EQ(name_of(Recompute::selective), "selective");
   EXPECT_EQ(name_of(ScheduleKind::one_f_one_b), "1f1b");
   EXPECT_EQ(name_of(ScheduleKind::zeropp), "zeropp");

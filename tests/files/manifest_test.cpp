@@ -35,6 +35,21 @@ TEST(Manifest, is_read_as_it_was_written) {
   EXPECT_EQ(read_manifest(scratch.path()), sample());
 }
 
+TEST(Manifest, residuals_of_several_ranks_may_overlap_and_leave_elements_out) {
+  Manifest manifest = sample();
+  manifest.residuals = {{0, {"w", "residual", {0, 0}, {3, 6}, "one", "r.0"}},
+                        {5, {"w", "residual", {1, 2}, {4, 6}, "two", "r.0"}}};
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "state");
+  write_manifest(scratch.path(), manifest);
+  EXPECT_EQ(read_manifest(scratch.path()), manifest);
+  manifest.residuals[1].entry.hi[0] = 5;
+  EXPECT_THAT(refusal(manifest),
+              HasSubstr("\"residual\" of \"w\": box from [1, 2] to [5, 6] does not lie in shape [4, 6]."));
+  manifest.residuals[1].entry.part = "m";
+  EXPECT_THAT(refusal(manifest), HasSubstr("an entry for \"m\" of \"w\", which is not a part or tensor"));
+}
+
 TEST(Manifest, accepts_uneven_boxes_that_cover_each_element_once) {
   EXPECT_NO_THROW(validate(sample(), "manifest.json"));
 }

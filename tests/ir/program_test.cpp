@@ -95,6 +95,8 @@ TEST(Fingerprint, changes_with_anything_that_ranks_must_agree_on) {
   EXPECT_NE(print([](Program& p) { std::swap(p.tasks[0], p.tasks[2]); }), same);
   EXPECT_NE(print([](Program& p) { std::get<ir::Run>(p.tasks[2].what).pass = Pass::BW; }), same);
   EXPECT_NE(print([](Program& p) { p.tasks[2].after[0].unit = 3; }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[1].encoding.codec = codecs::Codec::int8; }), same);
+  EXPECT_NE(print([](Program& p) { p.tasks[1].encoding.feedback = true; }), same);
 }
 
 TEST(Task, has_what_its_kind_has) {

@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "../compiler/small_models.hpp"
+#include "compiler/memory.hpp"
 
 namespace switchyard::report {
 namespace {
@@ -40,6 +43,13 @@ TEST(Html, holds_names_of_any_kind_as_text_only) {
   EXPECT_EQ(between(html, "<title>", "</title>").find('<'), std::string::npos);
   const auto data = nlohmann::json::parse(between(html, "application/json\">", "</script>"));
   EXPECT_EQ(data["runs"][0]["name"].get<std::string>(), name.substr(0, name.size() - 1) + "\xef\xbf\xbd");
+}
+
+TEST(Html, each_class_of_memory_has_a_color) {
+  std::ifstream file(SWITCHYARD_SOURCE "/src/report/page/colors.js");
+  std::ostringstream text;
+  text << file.rdbuf();
+  EXPECT_EQ(count(between(text.str(), "CLASS_COLORS", "RUN_COLORS"), "\"#"), 2 * compiler::kMemoryClasses);
 }
 
 TEST(Html, carries_the_library_and_its_licence) {

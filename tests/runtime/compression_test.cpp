@@ -8,6 +8,7 @@
 
 #include "comm/forwarding_fabric.hpp"
 #include "compiler/memory.hpp"
+#include "compiler/ring_keys.hpp"
 #include "compiler/wire.hpp"
 #include "kernels/memory.hpp"
 #include "tiny_job.hpp"
@@ -19,11 +20,12 @@ using codecs::Codec;
 using testing::Each;
 using testing::IsEmpty;
 
-// activations: between and within stages.
+// activations: between and within stages, and keys.
 config::Compression all_of(Codec gradients, Codec activations, Codec gathers, Codec switches = Codec::none) {
   return {.gradients = gradients,
           .pipeline = activations,
           .activations = activations,
+          .keys = activations,
           .gathers = gathers,
           .switches = switches,
           .smallest = {0}};
@@ -72,6 +74,8 @@ const std::vector<Job>& jobs() {
                                          {{"1,4,1"}, {kLongest}, 4, 2},
                                          {{"tp=4,inner=2"}},
                                          {{"ulysses=2,ring=2"}},
+                                         {{"ring=4"}, {kLongest}, 4, 2},
+                                         {{"ring=4,exchange=ring"}, {kLongest}, 4, 2},
                                          {{"dp=4"}, {kLongest}, 4, 1, 0},
                                          {{"1,2,2", "4,1,1"}, {kLongest, 10}, 4, 2},
                                          {{"2,1,2", "1,4,1"}, {kLongest, 10}, 4, 1, 1, precision_from("bf16")}};
@@ -165,6 +169,38 @@ i64 announced_activations(const ir::Program& program, const batch::StepPlan& pla
   return bytes;
 }
 
+i64 announced_keys(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+  i64 bytes = 0;
+  for (const ir::Task& task : program.tasks) {
+    if (task.kind() != ir::TaskKind::run) continue;
+    const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
+    const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+    const ir::StageCode& stage =
+        strategy.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
+    const codecs::Rule rule = strategy.strategy.compression.rule(strategy.strategy.compression.keys);
+    const compiler::RingKeys keys = compiler::ring_keys(
+        strategy, task.replica(), task.stage(),
+        phase.replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())], plans.cluster());
+    const ir::Segment& segment = stage.segment(task.pass());
+    const ir::PieceRange range = ir::range_of(segment, task.piece());
+    for (size_t i = range.first; i < range.end; ++i)
+      for (size_t position = 0; position < keys.exchanges.size(); ++position) {
+        const ir::KeyBytes of = ir::key_bytes(stage, segment.code[i], static_cast<int>(position));
+        for (const auto& round : keys.exchanges[position].rounds)
+          for (const batch::KeyMessage& message : round) {
+            const int from = keys.ranks[static_cast<size_t>(message.from)][position],
+                      to = keys.ranks[static_cast<size_t>(message.to)][position];
+            if (of.values > 0)
+              bytes += compiler::key_wire_bytes(rule, of.type, message.count, of.columns, from, to, plans.cluster());
+            if (of.gradients > 0)
+              bytes += compiler::key_wire_bytes(rule, of.gradient_type, message.count, of.columns, to, from,
+                                                plans.cluster());
+          }
+      }
+  }
+  return bytes;
+}
+
 TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
   for (const Job& job : jobs())
     for (const bool hosts_only : {false, true}) {
@@ -183,10 +219,13 @@ TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
       const ir::Program program = compiler::assemble(tiny_batch(0, batch[0], plans, job.bounds), plans, {}),
                         as_it_is = compiler::assemble(tiny_batch(0, batch[0], plain, job.bounds), plain, {});
       const i64 of_activations = announced_activations(program, tiny_batch(0, batch[0], plans, job.bounds), plans);
-      i64 encoded = 0, whole = 0, counted_activations = 0;
-      for (const auto& [task, bytes] : counts.bytes)
+      i64 encoded = 0, whole = 0, counted_activations = 0, counted_keys = 0;
+      for (const auto& [task, bytes] : counts.bytes) {
         if (task.first.starts_with("reshard ")) counted_activations += bytes;
+        if (task.first.find("keys and values") != std::string::npos) counted_keys += bytes;
+      }
       EXPECT_EQ(counted_activations, of_activations);
+      EXPECT_EQ(counted_keys, announced_keys(program, tiny_batch(0, batch[0], plans, job.bounds), plans));
       for (size_t id = 0; id < program.tasks.size(); ++id) {
         const ir::Task& task = program.tasks[id];
         if (!ir::is_transfer(task.kind()) || task.is<ir::Norm>()) continue;
@@ -206,8 +245,9 @@ TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
 TEST(Compression, MemoryOfEncodedMessagesIsPredictedToTheByte) {
   kernels::install_rank_allocator();
   for (const auto& [spec, exact] : {std::pair("4,1,1", true), std::pair("2,2,1", true), std::pair("dp=4,zero=3", true),
+                                    std::pair("ring=4", true), std::pair("ring=4,exchange=ring", true),
                                     std::pair("1,4,1", true), std::pair("2,1,2", false)})
-    for (const Codec codec : {Codec::int8, Codec::lossless}) {
+    for (const Codec codec : {Codec::int8, Codec::lossless, Codec::top_32}) {
       SCOPED_TRACE(spec);
       const Job job{{spec}, {kLongest}, 4, 2, 1, precision_from("fp32")};
       const auto settings = [&](const config::Compression& compression) {
@@ -215,7 +255,8 @@ TEST(Compression, MemoryOfEncodedMessagesIsPredictedToTheByte) {
         all.compression = compression;
         return tiny_plans(job.strategies, 4, 0, job.precision, 2, std::string(spec).ends_with("3") ? 3 : 1, all);
       };
-      const compiler::Plans plans = settings(all_of(codec, codec, codec));
+      const Codec others = codecs::keeps_largest(codec) ? Codec::bf16 : codec;
+      const compiler::Plans plans = settings(all_of(codec, others, others));
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});

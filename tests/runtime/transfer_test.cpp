@@ -28,6 +28,25 @@ TEST(Transfer, MovesAndAddsViewsBetweenRanks) {
   EXPECT_TRUE(got[0].narrow(1, 0, 3).equal(a.narrow(1, 0, 3)));
 }
 
+TEST(Transfer, WhatEncodingLosesIsKeptAndSentNextTime) {
+  const at::Tensor x = wave({4, 64}, 3).to(at::kFloat);
+  at::Tensor lost = zeros({4, 70}, DType::f32, at::kCPU).narrow(1, 2, 64), got = zeros({4, 64}, DType::f32, at::kCPU);
+  constexpr int kSends = 40;
+  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
+    Transfer transfer(empty({24}, DType::u8, at::kCPU));
+    for (int i = 0; i < kSends; ++i) {
+      if (fabric.rank() == 0)
+        transfer.send(1, x, codecs::Codec::top_32, lost);
+      else
+        transfer.receive(0, got, true, codecs::Codec::top_32);
+      transfer.run(fabric, {3, {0, 1}}, "sums", i + 1);
+    }
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+  EXPECT_GT(lost.abs().max().item<double>(), 0);
+  EXPECT_LT(gap(got.add(lost), x.mul(kSends)), 1e-3);
+}
+
 TEST(Transfer, LocalPartsAreCopiedOrAdded) {
   at::Tensor to = wave({5}, 1);
   const at::Tensor before = to.clone(), from = wave({5}, 2);

@@ -24,11 +24,12 @@ inline cluster::Hardware arithmetic_only(int hosts, int devices) {
 }
 
 inline compiler::Plans plans_under(const std::vector<std::string>& strategies, int hosts, int devices, int zero = 1,
-                                   const compiler::CodeOptions& how = {}) {
+                                   const compiler::CodeOptions& how = {}, const config::Compression& encoded = {}) {
   const config::ModelConfig model = compiler::small_llama();
   std::vector<config::Strategy> made;
   for (const std::string& strategy : strategies)
-    made.push_back(config::strategy_from_spec(strategy, hosts * devices, model.layers, {.zero = zero}));
+    made.push_back(
+        config::strategy_from_spec(strategy, hosts * devices, model.layers, {.zero = zero, .compression = encoded}));
   return compiler::Plans(compiler::training_graph(model), std::move(made), 0, cluster::uniform(hosts, devices),
                          switching::Planner::relay, how);
 }

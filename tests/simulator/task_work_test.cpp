@@ -137,8 +137,8 @@ TEST_F(TaskWorkTest, replicas_with_equal_batches_and_host_patterns_share_their_t
 // A micro-batch on ring ranks that are the only ones of a strategy, and its forward and backward runs.
 struct RingStep {
   RingStep(const std::string& strategy, int hosts, int devices, batch::MicroBatch micro_batch,
-           const compiler::CodeOptions& how = {})
-      : plans(plans_under({strategy}, hosts, devices, 1, how)), step(plans, 0) {
+           const compiler::CodeOptions& how = {}, const config::Compression& encoded = {})
+      : plans(plans_under({strategy}, hosts, devices, 1, how, encoded)), step(plans, 0) {
     for (auto& replica : step.plan.phases[0].replica) replica = {micro_batch};
     step.program = compiler::assemble(step.plan, plans, {});
   }
@@ -169,6 +169,40 @@ TEST(TaskWorkOnARing, keys_pass_in_each_attention_and_their_gradients_come_back)
       if (piece.what == Activity::communication) passed_on += piece.fixed;
     EXPECT_GT(keys, 0);
     EXPECT_NEAR(passed_on, keys, 1e-12) << name_of(pass);
+  }
+}
+
+// Each way keys and values are a message each, which the one rank encodes and the other one decodes.
+TEST(TaskWorkOnARing, encoded_keys_take_fewer_bytes_and_the_time_of_their_codec) {
+  const RingStep ring("ring=2", 1, 2, kShared, {}, {.keys = codecs::Codec::int8, .smallest = {0}});
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.intra_host.bandwidth = {1e6};
+  hardware.device.codecs["int8"] = {{1e7}, {2e7}};
+  KnownSegments known;
+  TaskWork work(ring.step.plan, ring.plans, hardware, known);
+  const ir::StageCode& code = ring.plans.strategies()[0].groups[0].stages[0];
+  const auto seconds = [&](DType type, i64 columns) {
+    const auto wire = [&](i64 rows) {
+      return 2 * static_cast<double>(codecs::encoded_bytes(codecs::Codec::int8, type, rows * columns));
+    };
+    // The first rank gets 16 rows and sends 8; gradients go the other way.
+    const auto plain = [&](i64 rows) { return 2 * static_cast<double>(rows * columns * size_of(type)); };
+    return std::pair(wire(16) / 1e6, std::max(plain(8) / 1e7 + plain(16) / 2e7, plain(16) / 1e7 + plain(8) / 2e7));
+  };
+  for (const Pass pass : {Pass::F, Pass::BW}) {
+    double expected = 0, passed_on = 0;
+    for (const ir::Instr& instr : code.segment(pass).code) {
+      const ir::KeyBytes keys = ir::key_bytes(code, instr, 0);
+      for (const auto& [bytes, type] : {std::pair(keys.values, keys.type), {keys.gradients, keys.gradient_type}}) {
+        if (bytes == 0) continue;
+        const auto [link, coding] = seconds(type, keys.columns);
+        expected += link + coding;
+      }
+    }
+    for (const Piece& piece : work.segment(ring.run(pass)).times->pieces)
+      if (piece.what == Activity::communication) passed_on += piece.fixed;
+    EXPECT_GT(expected, 0);
+    EXPECT_NEAR(passed_on, expected, 1e-12) << name_of(pass);
   }
 }
 

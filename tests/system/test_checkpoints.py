@@ -128,6 +128,25 @@ def test_a_second_run_of_processes_is_refused_on_all_ranks(job, tmp_path):
     assert all(f"{out} is in use by another run: process {first.pid} on host " in error for error in errors)
 
 
+def test_a_killed_run_goes_on_with_what_its_codecs_had_lost(job, tmp_path):
+    steps, whole, killed = 16, tmp_path / "whole", tmp_path / "killed"
+    path = job(run={"steps": steps, "checkpoint_every": 4},
+               compression={"gradients": "top-1-of-32", "smallest": 0, "keys": "bf16", "switches": "lossless"})
+    tiny.train(path, "--out", whole)
+    ranks = tiny.start_ranks([tiny.command(path, "--out", killed)] * 2)
+    tiny.wait_for_steps(ranks[0], 5)
+    for rank in ranks:
+        rank.kill()
+        rank.communicate()
+    done = len(tiny.read_log(killed))
+    assert 5 <= done < steps
+    for rank in tiny.start_ranks([tiny.command(path, "--resume", killed, "--out", killed)] * 2):
+        _, error = rank.communicate(timeout=tiny.HANG)
+        assert rank.returncode == 0, error
+    of = [[(entry["step"], entry["loss"], entry["grad_norm"]) for entry in tiny.read_log(out)] for out in (whole, killed)]
+    assert of[0] == of[1] and len(of[0]) == steps
+
+
 def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     out = tmp_path / "out"
     keep = {"checkpoint_every": 2, "keep_checkpoints": 2}

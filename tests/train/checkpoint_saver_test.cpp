@@ -17,9 +17,9 @@
 namespace switchyard::train {
 namespace {
 
-/// Calls `work` on each of the job's ranks, with a home of random weights.
+/// Calls `work` on each of the job's ranks, with a store of random weights.
 std::vector<std::string> on_ranks_of(
-    const config::Job& job, const std::function<void(CheckpointSaver&, const HomePart&, runtime::Home&)>& work) {
+    const config::Job& job, const std::function<void(CheckpointSaver&, const StatePart&, runtime::Store&)>& work) {
   return comm::run_ranks(job.run.ranks, {}, [&](comm::Fabric& fabric) {
     const compiler::Plans plans = compiler::plans_of(job, fabric.cluster());
     runtime::Store store(plans, fabric.rank(), at::kCPU);
@@ -27,34 +27,34 @@ std::vector<std::string> on_ranks_of(
     CheckpointSaver saver(job, plans, fabric,
                           {fabric, comm::everyone(fabric, kCheckpointChannel), std::chrono::milliseconds(10)},
                           {{"config.json", "{}"}});
-    work(saver, home_part(plans, store.home, fabric.rank()), store.home);
+    work(saver, state_part(plans, store, fabric.rank()), store);
   });
 }
 
-TEST(CheckpointSaver, HomeMayChangeWhileACopyIsWritten) {
+TEST(CheckpointSaver, TheStoreMayChangeWhileACopyIsWritten) {
   kernels::install_rank_allocator();
   const files::Scratch scratch;
   const config::Job job = small_job("unused", (scratch / "run").string());
-  const auto ends = on_ranks_of(job, [](CheckpointSaver& saver, const HomePart& part, runtime::Home& home) {
+  const auto ends = on_ranks_of(job, [](CheckpointSaver& saver, const StatePart& part, runtime::Store& store) {
     {
       kernels::RankMemory memory(i64{1} << 30);
       const kernels::MemoryScope scope(&memory);
-      const HomePart copy = part.copy();
+      const StatePart copy = part.copy();
       EXPECT_EQ(memory.live(), saver.copy_bytes());
     }
     saver.begin(part, {.step = 1, .cursor = {}});
-    home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(7); });
+    store.home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(7); });
     saver.finish();
     EXPECT_FALSE(saver.writing());
     EXPECT_EQ(saver.copied_bytes(), 0);
-    home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(0); });
+    store.home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(0); });
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));
   EXPECT_EQ(on_ranks_of(job,
-                        [&](CheckpointSaver&, const HomePart& part, runtime::Home& home) {
-                          const HomePart expected = part.copy();
+                        [&](CheckpointSaver&, const StatePart& part, runtime::Store& store) {
+                          const StatePart expected = part.copy();
                           const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));
-                          load_checkpoint((scratch / "run").string(), plans, home, job);
+                          load_checkpoint((scratch / "run").string(), plans, store, job);
                           for (size_t b = 0; b < part.boxes.size(); ++b)
                             EXPECT_TRUE(part.boxes[b].values.equal(expected.boxes[b].values))
                                 << part.boxes[b].entry.key;
@@ -66,7 +66,7 @@ TEST(CheckpointSaver, AFailureIsThrownByTheNextFinishAndEndsTheJobOfAll) {
   const files::Scratch scratch;
   files::put(scratch / "run", "no folder");
   const auto ends = on_ranks_of(small_job("unused", (scratch / "run").string()),
-                                [](CheckpointSaver& saver, const HomePart& part, runtime::Home&) {
+                                [](CheckpointSaver& saver, const StatePart& part, runtime::Store&) {
                                   saver.begin(part, {.step = 1, .cursor = {}});
                                   saver.finish();
                                 });

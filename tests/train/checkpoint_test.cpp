@@ -38,7 +38,7 @@ void save(const config::Job& job, const TrainState& state, const config::Job* sa
     runtime::Store store(plans, fabric.rank(), at::kCPU);
     fill(plans, store);
     comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
-    save_checkpoint(job, {{"config.json", "{}"}}, plans, home_part(plans, store.home, fabric.rank()), fabric.rank(),
+    save_checkpoint(job, {{"config.json", "{}"}}, plans, state_part(plans, store, fabric.rank()), fabric.rank(),
                     together, state);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
@@ -55,7 +55,7 @@ class Checkpoint : public testing::Test {
       const compiler::Plans plans = compiler::plans_of(other, fabric.cluster());
       runtime::Store loaded(plans, fabric.rank(), at::kCPU), expected(plans, fabric.rank(), at::kCPU);
       fill(plans, expected);
-      const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded.home, other);
+      const TrainState state = load_checkpoint((scratch_ / "run").string(), plans, loaded, other);
       EXPECT_EQ(state.step, 6);
       EXPECT_EQ(state.updates, 5);
       EXPECT_EQ(state.tokens, 4321);
@@ -84,6 +84,103 @@ class Checkpoint : public testing::Test {
 TEST_F(Checkpoint, IsTheSameBitsUnderOtherStrategiesAndRanks) {
   save(job(), state_);
   expect_loaded(job({"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.home=1"}));
+}
+
+// Of all ranks, by parameter: residuals, and home's gradients of the elements that a rank owns.
+struct Owed {
+  std::vector<at::Tensor> kept, gradients;
+};
+
+Owed owed_of(const compiler::Plans& plans, const std::vector<std::unique_ptr<runtime::Store>>& stores) {
+  Owed owed;
+  for (const ir::Param& param : plans.graph().params())
+    for (std::vector<at::Tensor>* all : {&owed.kept, &owed.gradients})
+      all->push_back(runtime::zeros(param.shape.size, DType::f64, at::kCPU));
+  const auto add = [&](std::vector<at::Tensor>& all, int param, const layout::Box& box, const at::Tensor& values) {
+    runtime::view_of(all[static_cast<size_t>(param)], layout::whole(plans.graph().param(param).shape.size), box)
+        .add_(values);
+  };
+  for (const auto& store : stores) {
+    for (const runtime::Residuals::Part& part : store->residuals.parts())
+      add(owed.kept, part.param, part.box, part.values);
+    for (const runtime::HomeUnit& unit : store->home.units())
+      for (const runtime::HomeShard& shard : unit.shards)
+        for (const layout::Box* owned : store->holdings.owned(shard.param))
+          if (shard.box.contains(*owned))
+            add(owed.gradients, shard.param, *owned, runtime::view_of(shard.grad, shard.box, *owned));
+  }
+  return owed;
+}
+
+// Elements of a rank's residuals have its number, and a share that depends on the place.
+void fill_residuals(runtime::Store& store) {
+  for (const runtime::Residuals::Part& part : store.residuals.parts()) {
+    at::Tensor values = part.values;
+    for (i64 i = 0; i < values.numel(); ++i)
+      values.view({values.numel()})[i].fill_(store.holdings.rank() + 1 + 1.0 / static_cast<double>(i + 3));
+  }
+}
+
+TEST_F(Checkpoint, WhatCodecsLostIsTakenBackByWhoSendsItStillAndElseAddedToTheGradients) {
+  const std::vector<std::string> coded{"run.ranks=4", "bucket.0.strategy=\"2,2,1\"", "bucket.1.strategy=\"4,1,1\"",
+                                       "compression.gradients=\"top-1-of-32\"", "compression.smallest=0"};
+  const auto with = [&](std::vector<std::string> further) {
+    std::vector<std::string> sets = coded;
+    sets.insert(sets.end(), further.begin(), further.end());
+    return job(sets);
+  };
+  // Stores of all ranks of a job, new or loaded.
+  const auto stores_of = [&](const config::Job& of, const compiler::Plans& plans, bool load) {
+    std::vector<std::unique_ptr<runtime::Store>> stores(static_cast<size_t>(of.run.ranks));
+    const auto ends = comm::run_ranks(of.run.ranks, {}, [&](comm::Fabric& fabric) {
+      auto& store = stores[static_cast<size_t>(fabric.rank())];
+      store = std::make_unique<runtime::Store>(plans, fabric.rank(), at::kCPU);
+      if (load) {
+        load_checkpoint((scratch_ / "run").string(), plans, *store, of);
+        return;
+      }
+      fill(plans, *store);
+      fill_residuals(*store);
+      comm::JointWork together(fabric, {7, all_ranks(of)}, comm::sign_interval(comm::FabricOptions{}.timeout));
+      save_checkpoint(of, {{"config.json", "{}"}}, plans, state_part(plans, *store, fabric.rank()), fabric.rank(),
+                      together, state_);
+    });
+    EXPECT_EQ(ends, std::vector<std::string>(stores.size()));
+    return stores;
+  };
+  const auto plans_of = [](const config::Job& of) { return compiler::plans_of(of, cluster::uniform(1, of.run.ranks)); };
+  const config::Job saved = with({});
+  const compiler::Plans plans = plans_of(saved);
+  const auto stores = stores_of(saved, plans, false);
+  const Owed before = owed_of(plans, stores);
+
+  const auto again = stores_of(saved, plans, true);
+  for (size_t rank = 0; rank < again.size(); ++rank) {
+    ASSERT_FALSE(again[rank]->residuals.parts().empty());
+    for (size_t i = 0; i < again[rank]->residuals.parts().size(); ++i)
+      EXPECT_TRUE(again[rank]->residuals.parts()[i].values.equal(stores[rank]->residuals.parts()[i].values));
+  }
+  for (const at::Tensor& gradient : owed_of(plans, again).gradients) EXPECT_EQ(gradient.abs().max().item<double>(), 0);
+
+  bool some_kept = false, some_added = false;
+  for (const std::vector<std::string>& change :
+       {std::vector<std::string>{"bucket.0.strategy=\"1,4,1\""},
+        {"bucket.0.strategy=\"dp=4,zero=3\"", "bucket.1.strategy=\"2,2,1\""},
+        {"run.ranks=2", "bucket.0.strategy=\"1,2,1\"", "bucket.1.strategy=\"2,1,1\""},
+        {"compression.error_feedback=\"off\""},
+        {"parallel.zero=0"}}) {
+    SCOPED_TRACE(change.front());
+    const config::Job other = with(change);
+    const compiler::Plans other_plans = plans_of(other);
+    const auto loaded = stores_of(other, other_plans, true);
+    const Owed after = owed_of(other_plans, loaded);
+    for (size_t p = 0; p < before.kept.size(); ++p) {
+      EXPECT_LT(after.kept[p].add(after.gradients[p]).sub(before.kept[p]).abs().max().item<double>(), 1e-12);
+      some_kept |= after.kept[p].abs().max().item<double>() > 0;
+      some_added |= after.gradients[p].abs().max().item<double>() > 0;
+    }
+  }
+  EXPECT_TRUE(some_kept && some_added);
 }
 
 TEST_F(Checkpoint, OfReplicasHoldsEveryElementOnce) {
@@ -131,7 +228,7 @@ std::string refusal(const files::Scratch& scratch, const config::Job& job) {
   return message_of<UserError>([&] {
     const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));
     runtime::Store store(plans, 0, at::kCPU);
-    load_checkpoint((scratch / "run").string(), plans, store.home, job);
+    load_checkpoint((scratch / "run").string(), plans, store, job);
   });
 }
 
@@ -161,7 +258,7 @@ TEST_F(Checkpoint, ThePlaceInEachSourceIsKept) {
     const config::Job loading = with({"code", "web"});
     const compiler::Plans plans = compiler::plans_of(loading, fabric.cluster());
     runtime::Store store(plans, fabric.rank(), at::kCPU);
-    EXPECT_EQ(load_checkpoint((scratch_ / "run").string(), plans, store.home, loading).cursor, state.cursor);
+    EXPECT_EQ(load_checkpoint((scratch_ / "run").string(), plans, store, loading).cursor, state.cursor);
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));
   EXPECT_EQ(refusal(scratch_, with({"web", "code"})),

@@ -131,6 +131,50 @@ std::vector<i64> steps_of(const std::vector<nlohmann::json>& log) {
   return steps;
 }
 
+// Residuals of both buckets' gradients.
+TEST_F(TrainJob, ResumesWithWhatCodecsLostWithTheSameBits) {
+  const std::vector<std::string> sets = {"run.ranks=4", "bucket.0.strategy=\"2,2,1\"",
+                                         "bucket.1.strategy=\"dp=4,zero=2\"", "compression.gradients=\"top-1-of-32\"",
+                                         "compression.smallest=0"};
+  train({job("a", sets), ""}, {});
+  const auto whole = log_of(scratch_ / "a");
+  train({job("b", sets), (scratch_ / "a/checkpoints/step-00000002").string()}, {});
+  const auto rest = log_of(scratch_ / "b");
+  ASSERT_EQ(rest.size(), 2u);
+  for (size_t s = 0; s < 2; ++s)
+    for (const char* key : {"loss", "grad_norm"}) EXPECT_EQ(rest[s].at(key), whole[s + 2].at(key)) << key;
+  const std::filesystem::path end = "checkpoints/step-00000004/state";
+  for (const auto& file : std::filesystem::directory_iterator(scratch_ / "a" / end))
+    EXPECT_EQ(files::get(file.path()), files::get(scratch_ / "b" / end / file.path().filename()));
+  EXPECT_THAT(files::get(scratch_ / "a" / end / "manifest.json"), testing::HasSubstr("\"residual\""));
+
+  auto plain = sets;
+  plain.push_back("compression.error_feedback=\"off\"");
+  train({job("c", plain), ""}, {});
+  EXPECT_NE(log_of(scratch_ / "c")[3].at("loss"), whole[3].at("loss"));
+}
+
+// Each rank sends one gradient of 128, so that without feedback most elements' gradients never arrive.
+TEST_F(TrainJob, ErrorFeedbackReachesTheLossThatTheLargestElementsAloneDoNot) {
+  const auto loss = [&](const std::string& codec, const std::string& feedback) {
+    const std::string out = codec + feedback;
+    train({job(out, {"run.ranks=4", "bucket.0.strategy=\"4,1,1\"", "bucket.1.strategy=\"4,1,1\"", "run.steps=120",
+                     "run.checkpoint_every=0", "run.save_last=false", "run.log_every=1000",
+                     "compression.gradients=\"" + codec + "\"", "compression.error_feedback=\"" + feedback + "\"",
+                     "compression.smallest=0"}),
+           ""},
+          {});
+    const auto lines = log_of(scratch_ / out);
+    double sum = 0;
+    for (size_t s = lines.size() - 6; s < lines.size(); ++s) sum += lines[s].at("loss").get<double>() / 6;
+    return sum;
+  };
+  const double exact = loss("none", "auto");
+  EXPECT_LT(exact, 0.01);
+  EXPECT_NEAR(loss("top-1-of-128", "auto"), exact, 0.02);
+  EXPECT_GT(loss("top-1-of-128", "off"), exact + 0.05);
+}
+
 TEST_F(TrainJob, GoingBackSetsLaterCheckpointsAsideAndKeepsTheNewOnes) {
   const auto until = [&](i64 steps, const char* lr) {
     return job("a", {"run.steps=" + std::to_string(steps), "run.checkpoint_every=1", "run.keep_checkpoints=2", lr});

@@ -140,7 +140,8 @@ i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, const 
 }
 
 KeyBytes Attention::key_bytes(std::span<const Type> in) const {
-  return {.values = 2 * in[1].shape.size[1] * size_of(in[1].dtype)};
+  const i64 columns = in[1].shape.size[1];
+  return {.values = 2 * columns * size_of(in[1].dtype), .columns = columns, .type = in[1].dtype};
 }
 
 LayoutRule AttentionDx::layout(const LayoutQuery& query) const {
@@ -172,8 +173,13 @@ i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, cons
 }
 
 KeyBytes AttentionDx::key_bytes(std::span<const Type> in) const {
-  const i64 features = 2 * in[2].shape.size[1];
-  return {.values = features * size_of(in[2].dtype), .gradients = features * size_of(state_of(in[2].dtype))};
+  const i64 columns = in[2].shape.size[1];
+  const DType state = state_of(in[2].dtype);
+  return {.values = 2 * columns * size_of(in[2].dtype),
+          .gradients = 2 * columns * size_of(state),
+          .columns = columns,
+          .type = in[2].dtype,
+          .gradient_type = state};
 }
 
 std::vector<Type> UnfusedAttention::shape(std::span<const Type> in) const {

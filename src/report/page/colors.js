@@ -52,7 +52,8 @@ const KIND_COLORS = [
 ];
 const PHASE_COLORS = dark ? ["#5aa9a5", "#c98bc1", "#b9a24b", "#7f9fe0", "#d08770", "#8fb573", "#a58fd8", "#9aa5b1"] :
                             ["#2a8c86", "#b0569f", "#a08320", "#4a6fc4", "#b85c3e", "#5f8f3e", "#7a5fbf", "#66717d"];
-const CLASS_COLORS = dark ? ["#4d7fb3", "#7fadd8", "#b5d3ec", "#8db3b4", "#a487c4", "#b08c77", "#f28e2b", "#9aa1ab"] :
-                            ["#2f5d8a", "#5b8fbf", "#a6c8e4", "#7a9e9f", "#8e6bb0", "#9c755f", "#f28e2b", "#d4d4d8"];
+const CLASS_COLORS = dark ?
+    ["#4d7fb3", "#7fadd8", "#b5d3ec", "#d1c07a", "#8db3b4", "#a487c4", "#b08c77", "#f28e2b", "#9aa1ab"] :
+    ["#2f5d8a", "#5b8fbf", "#a6c8e4", "#b5a24f", "#7a9e9f", "#8e6bb0", "#9c755f", "#f28e2b", "#d4d4d8"];
 const RUN_COLORS = dark ? ["#79aede", "#e8994f", "#56b870", "#e8706b", "#b394d6", "#5fb3ae", "#c29a84", "#a3afbd"] :
                           ["#2f5d8a", "#d9772b", "#3f8f55", "#b0413e", "#8e6bb0", "#499894", "#9c755f", "#5b6675"];
