@@ -57,6 +57,7 @@ Opened open(const Options& options, i64 sequences) {
   config::Errors errors;
   config::JobDraft draft = draft_of(given, JobKind::planned, errors);
   opened.has_buckets = !leaves_strategies_open(draft, errors);
+  const bool sets_smallest = draft.has("compression.smallest");
   if (opened.has_buckets) {
     opened.job = open_job(draft, errors);
   } else {
@@ -64,6 +65,7 @@ Opened open(const Options& options, i64 sequences) {
     opened.job = open_unplanned(std::move(draft), errors, ranks);
   }
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
+  if (!opened.has_buckets && !sets_smallest) opened.job = with_break_even(std::move(opened.job), opened.hardware);
   return opened;
 }
 
@@ -269,20 +271,26 @@ config::Job job_for(config::Job job, const planner::Request& request) {
   return job;
 }
 
-// The planner takes no codecs; what its plan would gain by them is the user's to weigh.
+// The planner takes no codecs but those that the job allows; what its plan would gain by others is the user's to weigh.
 std::string with_codecs(const Planned& planned) {
   const JudgedPlan& best = planned.best();
-  config::Job job = best.job;
-  for (config::Bucket& bucket : job.buckets) {
-    config::Compression& how = bucket.strategy.compression;
-    how.gradients = codecs::Codec::int8;
-    how.pipeline = how.activations = how.gathers = codecs::Codec::bf16;
-  }
   const planner::Request& request = planned.planner->request();
+  config::Job job = best.job;
+  std::string others;
+  const auto add = [&](std::string_view name, codecs::Codec config::Compression::*role, codecs::Codec codec) {
+    if (request.allowed.*role != codecs::Codec::none) return;
+    others += fmt::format("{}{} {}", others.empty() ? "" : ", ", name, name_of(codec));
+    for (config::Bucket& bucket : job.buckets) bucket.strategy.compression.*role = codec;
+  };
+  add("gradients", &config::Compression::gradients, codecs::Codec::int8);
+  add("pipeline", &config::Compression::pipeline, codecs::Codec::bf16);
+  add("activations", &config::Compression::activations, codecs::Codec::bf16);
+  add("keys", &config::Compression::keys, codecs::Codec::bf16);
+  add("gathers", &config::Compression::gathers, codecs::Codec::bf16);
+  if (others.empty()) return "";
   const double seconds = simulated("", job, request.hardware, request.steps).seconds;
-  return fmt::format(
-      "  codecs (gradients int8, activations and gathered parameters bf16): {} ({:+.1f}%), the same plan\n",
-      duration(seconds), 100 * (seconds / best.seconds - 1));
+  return fmt::format("  codecs that the job doesn't allow ({}): {} ({:+.1f}%), the same plan\n", others,
+                     duration(seconds), 100 * (seconds / best.seconds - 1));
 }
 
 std::string explained(const Planned& planned, double limit, int top) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -21,6 +22,7 @@
 #include "first_step.hpp"
 #include "open_job.hpp"
 #include "planner/explain.hpp"
+#include "simulator/break_even.hpp"
 #include "simulator/bucket_choice.hpp"
 #include "simulator/simulate.hpp"
 #include "simulator/task_work.hpp"
@@ -50,15 +52,8 @@ void refuse_settings(const config::JobDraft& draft, config::Errors& errors) {
                                                "buckets strategies.",
                                                key));
   };
-  for (const config::Key<config::JobDraft>& key : config::job_keys()) {
+  for (const config::Key<config::JobDraft>& key : config::job_keys())
     if (key.name.starts_with("parallel.") || key.name == "run.order") refuse(key.name);
-    if (key.name.starts_with("compression.") && draft.has(key.name))
-      errors.add(draft.where(key.name),
-                 fmt::format("{0} is set, but the strategies are left to the planner, which plans without codecs. "
-                             "Leave it out, and train the plan that `switchyard plan --out plan.toml` writes with "
-                             "--set bucket.0.strategy.{0}=..., or give the buckets strategies.",
-                             key.name));
-  }
   for (size_t i = 0; i < draft.buckets.size(); ++i) refuse(fmt::format("bucket.{}.file", i));
 }
 
@@ -71,6 +66,42 @@ std::string name_of(const std::vector<config::Bucket>& buckets) {
 }
 
 bool same(const planner::Choice& a, const planner::Choice& b) { return a.phases == b.phases && a.zero == b.zero; }
+
+// What messages may carry, and whether that is in the state dtype.
+struct Role {
+  std::string_view name;
+  codecs::Codec config::Compression::*codec;
+  bool of_state = false;
+};
+constexpr std::array<Role, 6> kRoles{{{"gradients", &config::Compression::gradients, true},
+                                      {"pipeline", &config::Compression::pipeline},
+                                      {"activations", &config::Compression::activations},
+                                      {"keys", &config::Compression::keys},
+                                      {"gathers", &config::Compression::gathers},
+                                      {"switches", &config::Compression::switches}}};
+
+// "gradients int8, pipeline bf16"; empty without codecs.
+std::string codecs_of(const config::Bucket& bucket) {
+  std::string text;
+  for (const Role& role : kRoles)
+    if (const codecs::Codec codec = bucket.strategy.compression.*role.codec; codec != codecs::Codec::none)
+      text += fmt::format("{}{} {}", text.empty() ? "" : ", ", role.name, name_of(codec));
+  return text;
+}
+
+// "; encoded: gradients int8", or what each bucket has.
+std::string codecs_of(const std::vector<config::Bucket>& buckets) {
+  const auto codecs = [](const config::Bucket& bucket) { return codecs_of(bucket); };
+  if (std::ranges::all_of(buckets, [&](const config::Bucket& one) { return codecs(one).empty(); })) return "";
+  const bool alike =
+      std::ranges::all_of(buckets, [&](const config::Bucket& one) { return codecs(one) == codecs(buckets.front()); });
+  if (alike) return "; encoded: " + codecs(buckets.front());
+  std::string text = "; encoded";
+  for (const config::Bucket& bucket : buckets)
+    if (const std::string of = codecs(bucket); !of.empty())
+      text += fmt::format("{} to {}: {}", text.ends_with("encoded") ? "" : ",", bucket.max_length, of);
+  return text;
+}
 
 std::string text_of(double seconds) { return format_duration(Seconds{seconds}); }
 
@@ -118,7 +149,25 @@ planner::Request request_of(const config::Job& job, const cluster::Hardware& har
   request.steps = lengths_of_steps(job, steps);
   request.context = job.batch.context;
   request.memory = job.run.memory_budget.count;
+  request.allowed = allowed_codecs(job);
   return request;
+}
+
+const config::Compression& allowed_codecs(const config::Job& job) { return job.buckets.front().strategy.compression; }
+
+config::Job with_break_even(config::Job job, const cluster::Hardware& hardware) {
+  const Precision precision = compiler::precision_of(job.run);
+  const cluster::Link link = hardware.inter_host ? cluster::Link::inter_host : cluster::Link::intra_host;
+  for (config::Bucket& bucket : job.buckets) {
+    config::Compression& how = bucket.strategy.compression;
+    i64 least = 0;
+    for (const Role& role : kRoles)
+      if (const auto size = simulator::break_even(how.*role.codec, role.of_state ? precision.state : precision.compute,
+                                                  hardware, link))
+        least = std::max(least, *size);
+    if (least > 0) how.smallest = {least};
+  }
+  return job;
 }
 
 config::Job within_memory(config::Job job, const cluster::Hardware& hardware) {
@@ -386,7 +435,40 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
   for (Entry* entry : order)
     if (!entry->trial) plans.push_back(std::move(entry->plan));
   if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
+  choose_codecs(plans);
+  for (JudgedPlan& plan : plans) plan.name += codecs_of(plan.job.buckets);
   return plans;
+}
+
+// Of the quickest plan, bucket by bucket and role by role: what the planner's model took is left out where the
+// simulated step takes no longer without it, and what the model left out, or doesn't know, is taken where it is
+// quicker.
+void Contest::choose_codecs(std::vector<JudgedPlan>& plans) {
+  const planner::Request& request = planner_.request();
+  const config::Compression& allowed = request.allowed;
+  if (plans.front().own || !plans.front().fits) return;
+  JudgedPlan best = plans.front();
+  for (size_t b = 0; b < best.job.buckets.size(); ++b)
+    for (const Role& role : kRoles) {
+      if (allowed.*role.codec == codecs::Codec::none) continue;
+      JudgedPlan other = best;
+      config::Compression& how = other.job.buckets[b].strategy.compression;
+      codecs::Codec& codec = how.*role.codec;
+      if (how == config::Compression{}) {
+        how.error_feedback = allowed.error_feedback;
+        how.links = allowed.links;
+        how.smallest = allowed.smallest;
+      }
+      const bool has = codec != codecs::Codec::none;
+      codec = has ? codecs::Codec::none : allowed.*role.codec;
+      if (codecs_of(other.job.buckets[b]).empty()) how = {};
+      const auto wins = [&](double seconds) { return has ? seconds <= best.seconds : seconds < best.seconds; };
+      Trial trial(other.job, model_, request.hardware, *known_, request.steps);
+      if (!wins(trial.seconds())) continue;
+      finish(other, trial);
+      if (other.fits && wins(other.seconds)) best = std::move(other);
+    }
+  plans.front() = std::move(best);
 }
 
 void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {

@@ -27,6 +27,11 @@ std::optional<int> ranks_of(const config::JobDraft& draft);
 /// Such a job with one placeholder bucket, which the planner's buckets replace. ranks: used if the job sets none.
 config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int ranks);
 
+/// The codecs that strategies of the job's plans may have, by role: those of its longest bucket.
+const config::Compression& allowed_codecs(const config::Job& job);
+/// The job with the sizes from which messages gain by its codecs on the links between hosts (inside, if there are none
+/// between) as compression.smallest; it stays as it is where no codec gains.
+config::Job with_break_even(config::Job job, const cluster::Hardware& hardware);
 /// The planner's request for the documents of the first `steps` steps.
 planner::Request request_of(const config::Job& job, const cluster::Hardware& hardware, int steps);
 /// The job with a budget no larger than the device's memory: a step then prefetches less, rather than running out of
@@ -62,9 +67,10 @@ class Contest {
   /// Starts to simulate a plan, unless it is known.
   void add(const planner::Choice& choice);
   /// The `listed` quickest plans of those that were added, the single strategies, the quickest with each number of
-  /// buckets, and the job's own buckets. The quickest comes first; those that exceed the memory budget or can't run
-  /// come last. Where steps choose their buckets (run.choose_buckets), the quickest plan may have further buckets, from
-  /// others, for steps whose documents they suit better.
+  /// buckets, and the job's own buckets. The quickest comes first, with those of the codecs that the job allows with
+  /// which it is quicker; those that exceed the memory budget or can't run come last. Where steps choose their buckets
+  /// (run.choose_buckets), the quickest plan may have further buckets, from others, for steps whose documents they suit
+  /// better.
   std::vector<JudgedPlan> judged(size_t listed);
 
  private:
@@ -73,6 +79,7 @@ class Contest {
   void start(JudgedPlan plan);
   void simulate(Entry& entry, std::function<void()> task);
   void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
+  void choose_codecs(std::vector<JudgedPlan>& plans);
   const config::Job& job_;
   const planner::Planner& planner_;
   std::shared_ptr<const compiler::CompiledModel> model_;

@@ -24,7 +24,9 @@ void refuse_what_cannot_fit(const config::Job& job) {
   cluster::Hardware any = config::load_hardware("demo", 1);  // memory doesn't depend on rates
   any.devices_per_host = job.run.ranks;
   any.device.memory = job.run.memory_budget;
-  planner::Planner(request_of(job, any, 1)).check_fits();
+  planner::Request request = request_of(job, any, 1);
+  request.allowed = {};
+  planner::Planner(std::move(request)).check_fits();
 }
 
 // The emulated cluster's ranks stand for those that the job does not give.
@@ -44,7 +46,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   config::Errors errors;
   config::JobDraft draft = config::load_draft(path, overrides, errors);
   std::optional<cluster::Hardware> emulated = emulated_by(draft);
-  const bool planned = leaves_strategies_open(draft, errors);
+  const bool planned = leaves_strategies_open(draft, errors), sets_smallest = draft.has("compression.smallest");
   const int ranks = launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency());
   config::Job job = planned ? open_unplanned(draft, errors, ranks) : open_job(draft, errors);
   if (emulated) {
@@ -67,6 +69,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
     return {.job = std::move(job),
             .emulated = std::move(emulated),
             .hardware = chooses ? std::optional(hardware) : std::nullopt};
+  if (!sets_smallest) job = with_break_even(std::move(job), hardware);
   ChosenPlan chosen = choose_plan(job, hardware);
   for (const std::string& line : chosen.why) say(line);
   return {.job = std::move(chosen.job),

@@ -267,7 +267,9 @@ auto compression_keys() {
       Row<Settings, &S::compression, &C::smallest>(
           "compression.smallest",
           "messages of fewer bytes travel as they are: there is little to save. bench/results/codecs.md, written by "
-          "bench/codecs_table.py, has the sizes from which each codec pays.")
+          "bench/codecs_table.py, has the sizes from which each codec pays. Where the planner chooses the strategies "
+          "and this is not set, it is the size from which all of the job's codecs that gain do so on the planned "
+          "cluster, by its profile.")
           .at_least(0),
   };
 }

@@ -59,7 +59,8 @@ Section section_of(const std::string& name) {
   if (section == "compression")
     return {"[compression]",
             "How messages of all strategies that are given by their degrees are encoded, by what they carry. A "
-            "bucket's own settings take precedence. [codecs.md](codecs.md) has the codecs and their errors."};
+            "bucket's own settings take precedence. Where the planner chooses the strategies, it takes those of these "
+            "codecs with which a strategy is quicker. [codecs.md](codecs.md) has the codecs and their errors."};
   return {"[" + section + "]", ""};
 }
 

@@ -66,6 +66,7 @@ CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workloa
     : units_(units),
       transfers_(transfers),
       ring_loads_(units),
+      sent_(codings_of(units.compression().pipeline, units.precision().compute, units.compression(), units.hardware())),
       speedup_(units.hardware().device.alone_speedup),
       workload_(std::move(workload)),
       levels_(static_cast<int>(workload_.bounds.size())) {
@@ -280,7 +281,13 @@ double CostModel::send(const Placement& p, bool crosses, i64 T) const {
   const double bytes =
       static_cast<double>(T / p.code_ranks() * units_.model().hidden_size * size_of(units_.precision().compute));
   const double port = std::min(link.shared_by, p.stage_ranks()) / link.bandwidth.count;  // seconds of a byte
-  return it->second = link.latency.count + std::max(port, 1 / link.pair_rate().count) * bytes / link.curve.at(bytes);
+  const auto seconds = [&](double sent) {
+    return link.latency.count + std::max(port, 1 / link.pair_rate().count) * sent / link.curve.at(sent);
+  };
+  const std::optional<Coding>& coding = crosses ? sent_.across : sent_.inside;
+  it->second = seconds(bytes);
+  if (coding) it->second = std::min(it->second, seconds(bytes * coding->size) + bytes * coding->seconds);
+  return it->second;
 }
 
 double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const {

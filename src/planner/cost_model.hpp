@@ -205,6 +205,7 @@ class CostModel {
   const UnitCosts& units_;
   const Transfers& transfers_;
   RingLoads ring_loads_;
+  Codings sent_;    // between stages
   double speedup_;  // of a device that computes while the others of its host are idle
   Workload workload_;
   int levels_;

@@ -29,12 +29,13 @@ std::vector<Phase> longest_first(const Choice& choice) {
   return phases;
 }
 
-// What distinguishes choices of equal shapes is left out: capacity, and ZeRO stage, which is home's.
+// What distinguishes choices of equal shapes is left out: capacity, ZeRO stage, which is home's, and codecs.
 config::Strategy what_counts(config::Strategy strategy) {
   strategy.name.clear();
   strategy.chunks = strategy.chunk_count();
   strategy.micro_batch_tokens = 0;
   strategy.zero = 1;
+  strategy.compression = {};
   return strategy;
 }
 
@@ -43,7 +44,8 @@ config::Strategy what_counts(config::Strategy strategy) {
 Planner::Planner(Request request) : request_(std::move(request)) {
   const i64 device = request_.hardware.device.usable().count;
   memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
-  units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware, request_.code);
+  units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware, request_.code,
+                                       request_.allowed);
   transfers_ = std::make_unique<Transfers>(*units_);
   model_ = std::make_unique<CostModel>(*units_, *transfers_, workload_of(request_.steps, request_.context));
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
@@ -69,6 +71,7 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
     config::Bucket bucket{
         model_->longest(phase.range), {}, strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty() && choice.zero == 0) bucket.strategy.zero = 0;
+    bucket.strategy.compression = units_->compression();
     if (is_plain(p, request_.model.layers)) bucket.degrees = {degrees_of(p)};
     buckets.push_back(std::move(bucket));
   }

@@ -14,7 +14,7 @@
 namespace switchyard::planner {
 
 /// steps: lengths of the documents of steps that stand for all, 1 to context. memory: bytes a rank may use, home and
-/// all; 0: the device's.
+/// all; 0: the device's. allowed: codecs that strategies may have.
 struct Request {
   config::ModelConfig model;
   Precision precision;
@@ -23,6 +23,7 @@ struct Request {
   i64 context = 0, memory = 0;
   SpaceLimits limits{};
   compiler::CodeOptions code{};
+  config::Compression allowed{};
 };
 
 /// A plan's step and where it goes: compute + communication + idle are means over ranks of all phases, transfers what
@@ -42,7 +43,7 @@ class Planner {
              std::function<void(const Choice&)> on_first = {}) const;
   /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
   void check_fits() const;
-  /// A plan as a job has it: the longest bucket first, home on it.
+  /// A plan as a job has it: the longest bucket first, home on it; with the codecs that gain in the model.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The order in which a step runs those; empty if it is the published one.
   std::vector<int> order(const Choice& choice) const;
@@ -57,6 +58,8 @@ class Planner {
   const Request& request() const { return request_; }
   /// Bytes that a rank may use: the budget in force.
   i64 memory() const { return memory_; }
+  /// What strategies have of the allowed codecs, for they gain in the model.
+  const config::Compression& compression() const { return units_->compression(); }
   const CostModel& model() const { return *model_; }
   const Transfers& transfers() const { return *transfers_; }
 

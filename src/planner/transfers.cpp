@@ -21,6 +21,13 @@ std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
 
 }  // namespace
 
+Transfers::Transfers(const UnitCosts& units)
+    : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {
+  const config::Compression& how = units.compression();
+  gradients_ = codings_of(how.gradients, units.precision().state, how, units.hardware());
+  gathers_ = codings_of(how.gathers, units.precision().compute, how, units.hardware());
+}
+
 std::optional<Post> post_of(const Placement& p, int rank) {
   if (rank >= p.ranks()) return std::nullopt;
   const int wide = p.stage_ranks(), block = rank / wide;
@@ -100,16 +107,26 @@ double Transfers::Intervals::measure_without(const Intervals& others) const {
   return std::max(0.0, sum - length_of_others);
 }
 
-double Transfers::inside(double bytes) const {
+double Transfers::inside(double bytes, const Codings& codings) const {
+  if (bytes < 1) return 0;
   const cluster::LinkClass& link = units_.hardware().intra_host;
-  return bytes < 1 ? 0 : link.latency.count + bytes / (link.bandwidth.count * link.curve.at(bytes));
+  const auto seconds = [&](double sent) {
+    return link.latency.count + sent / (link.bandwidth.count * link.curve.at(sent));
+  };
+  if (!codings.inside) return seconds(bytes);
+  return std::min(seconds(bytes), seconds(bytes * codings.inside->size) + bytes * codings.inside->seconds);
 }
 
 // Seconds of bytes over an adapter, whose devices all send or receive a part of them.
-double Transfers::across(double bytes) const {
+double Transfers::across(double bytes, const Codings& codings) const {
   if (bytes < 1) return 0;
   const cluster::LinkClass& link = units_.hardware().link(cluster::Link::inter_host);
-  return link.latency.count + bytes / (link.bandwidth.count * link.curve.at(bytes / shared_by_));
+  const auto seconds = [&](double sent) {
+    return link.latency.count + sent / (link.bandwidth.count * link.curve.at(sent / shared_by_));
+  };
+  if (!codings.across) return seconds(bytes);
+  const Coding& coding = *codings.across;
+  return std::min(seconds(bytes), seconds(bytes * coding.size) + bytes / shared_by_ * coding.seconds);
 }
 
 // stages: of the users and of the possible holders, in each table.
@@ -156,7 +173,7 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
 
 // Seconds of a unit of each class, on the host on which it takes longest.
 std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
-                                          i64 element) const {
+                                          i64 element, const Codings& codings) const {
   const auto devices = static_cast<size_t>(units_.hardware().devices_per_host),
              ranks = static_cast<size_t>(units_.hardware().ranks());
   struct Sums {
@@ -205,17 +222,17 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
   std::vector<double> times;
   for (size_t c = 0; c < classes.size(); ++c) {
     const double bytes = static_cast<double>(classes[c].elements * element);
-    times.push_back(across(std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders)) * bytes) +
-                    inside(sums[c].inside * bytes));
+    const double of_adapter = std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders));
+    times.push_back(across(of_adapter * bytes, codings) + inside(sums[c].inside * bytes, codings));
   }
   return times;
 }
 
 // Every rank that sends or receives a part of a unit is busy until the unit's transfer is complete. Ranks process units
 // in order, so a rank that waits for another one delays a third.
-double Transfers::last_unit(std::span<const Seats* const> tables, i64 element) const {
+double Transfers::last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const {
   const std::vector<UnitClass> classes = this->classes(tables);
-  const std::vector<double> times = unit_times(tables, classes, element);
+  const std::vector<double> times = unit_times(tables, classes, element, codings);
   struct Ranks {
     std::array<int, kTables> stage = {-1, -1, -1};
     double free = 0;  // time at which they have finished the previous units
@@ -259,7 +276,8 @@ double Transfers::transfer(const std::optional<Placement>& previous, const Place
   std::vector<const Seats*> tables = {&seats(next, next.cuts(least)), &seats(home.placement, home.shares())};
   if (previous) tables.push_back(&seats(*previous, previous->cuts(least)));
   const Precision precision = units_.precision();
-  return it->second = last_unit(tables, size_of(what == What::parameters ? precision.compute : precision.state));
+  return it->second = last_unit(tables, size_of(what == What::parameters ? precision.compute : precision.state),
+                                what == What::gradients ? gradients_ : Codings{});
 }
 
 double Transfers::moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const {
@@ -273,11 +291,12 @@ double Transfers::reduce(const Placement& from, const Home& home) const {
 }
 
 // All ranks of a stage get what each has its share of. Gradients travel in the opposite direction.
-Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts, DType type) const {
+Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts, DType type,
+                                           const Codings& codings) const {
   if (cuts == 1) return {};
   const std::array<const Seats*, 2> tables = {&seats(placement, 1), &seats(placement, cuts)};
   const std::vector<UnitClass> classes = this->classes(tables);
-  const std::vector<double> times = unit_times(tables, classes, size_of(type));
+  const std::vector<double> times = unit_times(tables, classes, size_of(type), codings);
   UnitSeconds seconds{.embedding = times.front(), .layer = 0, .head = times.back()};
   for (size_t c = 1; c + 1 < classes.size(); ++c) seconds.layer = std::max(seconds.layer, times[c]);
   return seconds;
@@ -288,8 +307,8 @@ const Transfers::OfRun& Transfers::of_run(const Placement& p) const {
   OfRun& run = it->second;
   if (!fresh || !p.runs_transfer()) return run;
   const cluster::Hardware& hardware = units_.hardware();
-  run.reduce = of_units(p, p.cuts(2), units_.precision().state);
-  run.gather = of_units(p, p.cuts(3), units_.precision().compute);
+  run.reduce = of_units(p, p.cuts(2), units_.precision().state, gradients_);
+  run.gather = of_units(p, p.cuts(3), units_.precision().compute, gathers_);
   const bool crosses = (p.zero > 1 ? first_rank(p, p.dp - 1, 0) : 0) + p.stage_ranks() > hardware.devices_per_host;
   run.device_share = hardware.device_share(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
   return run;
@@ -336,7 +355,7 @@ double Transfers::finish(const Home& at) const {
         cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;
   }
   const double slowest = *std::ranges::max_element(seconds);
-  const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, What::gradients) : 0;
+  const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, What::sums) : 0;
   return it->second = spread + slowest + norm_seconds();
 }
 

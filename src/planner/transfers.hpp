@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/tuple_hash.hpp"
+#include "planner/coding.hpp"
 #include "planner/space.hpp"
 #include "planner/unit_costs.hpp"
 
@@ -36,8 +37,7 @@ class Transfers {
     /// Of a position of the pipeline.
     double of(StageKind kind, int layers) const;
   };
-  explicit Transfers(const UnitCosts& units)
-      : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {}
+  explicit Transfers(const UnitCosts& units);
 
   /// Seconds of moving the parameters that `next` lacks, from the copies of `previous` (none before the first phase)
   /// and home.
@@ -98,22 +98,24 @@ class Transfers {
   /// cuts: shares of a part, of which each rank holds one; as Placement::cuts, or 1.
   const Seats& seats(const Placement& placement, int cuts) const;
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
-  double inside(double bytes) const;
-  double across(double bytes) const;
+  double inside(double bytes, const Codings& codings) const;
+  double across(double bytes, const Codings& codings) const;
   Lack lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin,
                size_t end) const;
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
-                                 i64 element) const;
-  double last_unit(std::span<const Seats* const> tables, i64 element) const;
-  enum class What { parameters, gradients };
+                                 i64 element, const Codings& codings) const;
+  double last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const;
+  /// sums: of gradients, to home's further copies.
+  enum class What { parameters, gradients, sums };
   double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, What what) const;
   /// Bytes of an element that the update reads and writes; seconds in which all ranks agree on the norm.
   i64 updated_bytes() const;
   double norm_seconds() const;
-  UnitSeconds of_units(const Placement& placement, int cuts, DType type) const;
+  UnitSeconds of_units(const Placement& placement, int cuts, DType type, const Codings& codings) const;
 
   const UnitCosts& units_;
-  int shared_by_;  // devices with one adapter
+  int shared_by_;                // devices with one adapter
+  Codings gradients_, gathers_;  // what is encoded
   // By the keys of previous, next and home, what is moved, and whether home has copies.
   using Key = decltype(std::tuple_cat(PlacementKey(), PlacementKey(), PlacementKey(), std::tuple<What, bool>()));
   mutable std::unordered_map<Key, double, TupleHash> known_;

@@ -13,6 +13,7 @@
 #include "ir/autodiff.hpp"
 #include "ir/operators/head.hpp"
 #include "models/build.hpp"
+#include "planner/coding.hpp"
 #include "planner/segment_memory.hpp"
 #include "simulator/segment_times.hpp"
 
@@ -102,12 +103,13 @@ Spent TimeTable::least(i64 capacity, bool falling) const {
 }
 
 UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
-                     const compiler::CodeOptions& how)
+                     const compiler::CodeOptions& how, const config::Compression& allowed)
     : model_(model),
       precision_(precision),
       hardware_(hardware),
       placement_(hardware.placement()),
       how_(how),
+      compression_(worthwhile(allowed, precision, hardware)),
       shares_rise_(all_shares_rise(hardware)),
       one_layer_(training_graph(model, 1, precision)),
       three_layers_(training_graph(model, 3, precision)) {
@@ -196,7 +198,8 @@ std::vector<simulator::SegmentTimer> UnitCosts::timers(const ir::StageCode& stag
        first += wide) {
     std::vector<int> ranks(static_cast<size_t>(wide));
     std::iota(ranks.begin(), ranks.end(), first);
-    timers.emplace_back(stage, segment, ir::kWhole, ranks, hardware_, placement_);
+    timers.emplace_back(stage, segment, ir::kWhole, ranks, hardware_, placement_,
+                        simulator::SegmentEncoding{.activations = compression_.rule(compression_.activations)});
   }
   return timers;
 }
@@ -263,9 +266,10 @@ const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, con
   const i64 multiple = mesh.positions();
   capacity = (capacity + multiple - 1) / multiple * multiple;  // micro-batches are padded
   const auto [it, fresh] = least_of_pass_.try_emplace(key(kind, mesh, recompute, static_cast<int>(pass), capacity));
-  // The head works in chunks of a power of two tokens.
+  // The head works in chunks of a power of two tokens. Activations that are long enough to be encoded may take longer.
   const bool falling =
-      shares_rise_ && (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
+      shares_rise_ && compression_.activations == codecs::Codec::none &&
+      (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
   if (fresh) it->second = times(kind, mesh, recompute, pass).least(capacity, falling);
   return it->second;
 }

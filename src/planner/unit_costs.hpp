@@ -107,8 +107,9 @@ Parts parts_of(StageKind kind, int layers);
 /// What stages of one layer cost, of each kind.
 class UnitCosts {
  public:
+  /// allowed: codecs that strategies may have.
   UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
-            const compiler::CodeOptions& how = {});
+            const compiler::CodeOptions& how = {}, const config::Compression& allowed = {});
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split. A mesh with a ring stands for all of its
   /// ranks whose ring ranks meet in each attention; what they pass on there is left to Spent::per_key.
@@ -127,8 +128,11 @@ class UnitCosts {
   /// Whether a call of more work surely takes no longer for its work, so that no mesh takes less for a token than a
   /// single rank does, divided by the mesh's ranks.
   bool shares_rise() const { return shares_rise_; }
-  /// Whether more tokens surely take no less time.
-  bool times_rise() const { return hardware_.device.operators.empty(); }
+  /// Whether more tokens surely take no less time. Activations that are too short to be encoded may take longer than
+  /// more of them.
+  bool times_rise() const {
+    return hardware_.device.operators.empty() && compression_.activations == codecs::Codec::none;
+  }
   /// Of a position with so many layers, between its passes. split: gradients of weights apart.
   /// size: tokens, the longest document, and keys that come together from several ring ranks.
   Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,
@@ -150,6 +154,8 @@ class UnitCosts {
   Precision precision() const { return precision_; }
   const compiler::CodeOptions& how() const { return how_; }
   const cluster::Hardware& hardware() const { return hardware_; }
+  /// What all strategies have of the allowed codecs: those that gain.
+  const config::Compression& compression() const { return compression_; }
 
  private:
   struct Code {
@@ -176,6 +182,7 @@ class UnitCosts {
   cluster::Hardware hardware_;
   cluster::Cluster placement_;
   compiler::CodeOptions how_;
+  config::Compression compression_;
   bool shares_rise_;
   ir::Graph one_layer_, three_layers_;
   mutable std::unordered_map<Key, std::unique_ptr<Code>, TupleHash> codes_;

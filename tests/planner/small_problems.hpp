@@ -56,6 +56,17 @@ inline cluster::Hardware some_shared(cluster::Hardware hardware, unsigned seed) 
   return hardware;
 }
 
+/// In every third problem strategies may have codecs, on all links or between hosts.
+inline config::Compression some_codecs(unsigned seed) {
+  using codecs::Codec;
+  if (seed % 3 != 2) return {};
+  return {.gradients = seed % 2 == 0 ? Codec::int8 : Codec::top_32,
+          .pipeline = Codec::fp8,
+          .activations = Codec::int8,
+          .gathers = Codec::int8,
+          .links = seed % 4 == 1 ? config::CompressedLinks::hosts : config::CompressedLinks::all};
+}
+
 /// The shape with the least stage of ZeRO with which it fits beside the home that takes least; the last one if none
 /// does.
 inline Shape cut_to_fit(const CostModel& model, Shape shape, i64 capacity, Range range, i64 memory) {
@@ -92,7 +103,7 @@ struct SmallProblem {
                                          1e9 * pick({1, 10})),
                              seed)),
         units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})),
-              precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware),
+              precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware, {}, some_codecs(seed)),
         transfers(units),
         model(units, transfers, workload_of(documents(), 4096, 512)) {
     // Comparisons with every plan there is take long, so most problems have two axes at most.

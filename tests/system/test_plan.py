@@ -206,10 +206,61 @@ def test_an_order_without_buckets_is_refused(job):
         "run.order is set, but the strategies are left to the planner, which chooses that, too. Leave it out, or give the buckets strategies."), result.stderr
 
 
-def test_codecs_are_for_jobs_with_strategies(job):
-    result = plan(job, "--set", "compression.gradients=int8")
-    assert result.returncode == 2 and ("compression.gradients is set, but the strategies are left to the planner, which "
-                                       "plans without codecs.") in result.stderr, result.stderr
+CLUSTER = """name = "two hosts"
+hosts = 2
+devices_per_host = 2
+overlap_slowdown = 1
+[device]
+name = "d"
+memory = "4 GiB"
+memory_bandwidth = "20 GB/s"
+launch = "5 us"
+[device.fp32]
+matmul = "100 Gflop/s"
+[device.codecs.int8]
+encode = "2 GB/s"
+decode = "4 GB/s"
+message = "2 us"
+[links.intra_host]
+latency = "10 us"
+bandwidth = "10 GB/s"
+[links.inter_host]
+latency = "50 us"
+bandwidth = "{bandwidth}"
+"""
+
+
+@pytest.mark.parametrize("bandwidth, wins", [("20 MB/s", True), ("100 GB/s", False)])
+def test_codecs_that_the_job_allows_are_taken_where_they_win(job, tmp_path, bandwidth, wins):
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER.format(bandwidth=bandwidth))
+    allowed = ("--set", "compression.gradients=int8", "--set", "compression.pipeline=int8", "--set", "compression.activations=int8")
+    plain, coded = figures("plan", job, cluster=cluster), figures("plan", job, *allowed, cluster=cluster)
+    roles = [bucket["full"].get("compression", {}) for bucket in coded["chosen"]]
+    assert "int8" not in str(plain["chosen"])
+    assert ("int8" in str(roles)) == wins
+    assert coded["step_seconds"] < 0.9 * plain["step_seconds"] if wins else coded["step_seconds"] == plain["step_seconds"]
+    text = plan(job, *allowed, cluster=cluster).stdout
+    assert ("; encoded" in text) == wins, text
+    # What costs nothing to leave out is left out: a strategy has no codec of messages that it doesn't send.
+    for bucket in coded["chosen"]:
+        stages = bucket["full"]["groups"][0]["stages"]
+        assert len(stages) > 1 or bucket["full"].get("compression", {}).get("pipeline", "none") == "none"
+    if wins:
+        # From 2 * 2 us on, that the saved three quarters of the bytes must be worth.
+        assert {role["smallest"] for role in roles if role} == {256}
+        given = figures("plan", job, *allowed, "--set", "compression.smallest=64", cluster=cluster)["chosen"]
+        assert {bucket["full"]["compression"]["smallest"] for bucket in given if "compression" in bucket["full"]} == {64}
+
+
+def test_a_plan_with_codecs_is_a_job_of_its_own(job, tmp_path):
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text(CLUSTER.format(bandwidth="20 MB/s"))
+    planned = tmp_path / "planned.toml"
+    assert plan(job, "--set", "compression.gradients=top-1-of-32", "--out", planned, cluster=cluster).returncode == 0
+    assert "top-1-of-32" in planned.read_text()
+    simulated = figures("simulate", planned, cluster=cluster)
+    assert simulated["step_seconds"] > 0
 
 
 def test_one_bucket_is_one_strategy(job):
@@ -220,7 +271,9 @@ def test_the_explanation_follows_the_plans(job):
     result = plan(job, "--explain")
     assert result.returncode == 0 and "It is limited by " in result.stdout and "What would change it:" in result.stdout, result.stderr
     assert "  devices twice as fast: " in result.stdout
-    assert "  codecs (gradients int8, activations and gathered parameters bf16): " in result.stdout
+    assert "  codecs that the job doesn't allow (gradients int8, pipeline bf16, activations bf16, keys bf16, gathers bf16): " in result.stdout
+    some = plan(job, "--explain", "--set", "compression.gradients=int8").stdout
+    assert "  codecs that the job doesn't allow (pipeline bf16, activations bf16, keys bf16, gathers bf16): " in some
 
 
 def test_memory_is_reported_by_the_budget(job):
