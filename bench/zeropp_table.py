@@ -44,7 +44,7 @@ def zeropp(sequences):
         rows = [f"dp={data},pp={pp},zero=3"] + ([f"dp={data // 8},pp={pp},depth=8"] if data > 8 else [])
         for micro in 1, 2, 4:
             most = sequences // data // micro
-            for every in sorted({min(most, every) for every in (pp, 2 * pp - 1, most)} - {0}):
+            for every in sorted({min(most, every) for every in (pp, 2 * pp - 1, most)} - {0, 1}):
                 for chunks in 1, 2, 4:
                     for row in rows:
                         yield f"{row},every={every},schedule=zeropp,chunks={chunks},micro_batch_sequences={micro}"

@@ -41,8 +41,10 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
 
 // A stage begins when a micro-batch has passed a layer of each stage before it, or more, and unless gradients are split
 // ends before a gradient goes back there: the last stage waits for all others, a stage in the mean for half of them.
-double CostModel::layers_bound(const Placement& p, config::Recompute recompute, bool split, i64 capacity,
-                               Range range) const {
+double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range) const {
+  const Placement& p = shape.placement;
+  const config::Recompute recompute = shape.recompute;
+  const bool split = shape.splits_gradients();
   const int layers = static_cast<int>(units_.model().layers), most = (layers + p.pp - 1) / p.pp;
   const StageMesh mesh = p.code_mesh();
   const Spent &least = units_.least(StageKind::middle, mesh, recompute, capacity, split),
@@ -60,9 +62,10 @@ double CostModel::layers_bound(const Placement& p, config::Recompute recompute, 
       return units_.time(StageKind::middle, mesh, recompute, pass, shortest.T).total(0);
     };
     const double way = p.pp == 1 || !units_.times_rise() ? 0 : pass(Pass::F) + (split ? 0 : pass(Pass::BW));
-    // Beside each run goes what it gathers and reduces, of as many micro-batches as the documents fill at least.
-    const double mbs = std::ceil(static_cast<double>(sums.tokens) / static_cast<double>(p.pipelines() * capacity)),
-                 beside = mbs * (2 * run.gather.layer + run.reduce.layer);
+    // Beside runs goes what they gather and reduce, of as many micro-batches as the documents fill at least.
+    const i64 filled = p.pipelines() * capacity;
+    const double blocks = shape.blocks(static_cast<int>((sums.tokens + filled - 1) / filled)),
+                 beside = blocks * ((shape.blockwise() ? 1 : 2) * run.gather.layer + run.reduce.layer);
     const double with_transfers = std::max(of_layer + share * beside, beside + share * of_layer);
     sum += std::max({most * with_transfers, 0.5 * (p.pp - 1) * way + of_layer * layers / p.pp,
                      layers * alone(through, sums.longest, p)});
@@ -149,24 +152,26 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacit
 }
 
 // With what runs gather and reduce. Of two activities that slow each other down by 1 + k the time is at least that of
-// one and k times that of the other; which one is the longer is decided for all runs at once.
+// one and k times that of the other; which one is the longer is decided for all runs at once. The runs of a block have
+// equal shares; of gradients in blocks only what is reduced counts, as those of the last chunk gather nothing.
 CostModel::Times CostModel::with_transfers(const Times& plain, const Shape& shape, size_t micro_batches,
                                            bool transfers_first) const {
   const Transfers::OfRun& run = transfers_.of_run(shape.placement);
-  const double share = std::min(1.0, run.device_share), mbs = static_cast<double>(micro_batches);
+  const int mbs = static_cast<int>(micro_batches);
+  const double share = std::min(1.0, run.device_share), blocks = shape.blocks(mbs);
   Times times = plain;
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     const double gather = run.gather.of(kind, 1), reduce = run.reduce.of(kind, 1);
-    const double of_gradients = gather + (shape.splits_gradients() ? 0 : reduce);
+    const double again = shape.blockwise() ? 0 : gather, of_gradients = again + (shape.splits_gradients() ? 0 : reduce);
     const auto add = [&](ByKind& to, double transfers) {
       double& seconds = to[static_cast<size_t>(k)];
       seconds = transfers_first ? transfers + share * seconds : seconds + share * transfers;
     };
-    add(times.forward, mbs * gather);
+    add(times.forward, blocks * gather);
     add(times.most_forward, gather);
-    add(times.first_forward, gather);
-    add(times.gradients.all, mbs * (gather + reduce));
+    add(times.first_forward, gather / shape.block_size(0, mbs));
+    add(times.gradients.all, blocks * (again + reduce));
     add(times.gradients.first, of_gradients);
     add(times.gradients.last, of_gradients);
   }

@@ -30,8 +30,9 @@ int forwards_ahead(const Shape& shape, int stage, int mbs) {
   const Placement& p = shape.placement;
   switch (shape.schedule) {
     case config::ScheduleKind::gpipe:
-    case config::ScheduleKind::zeropp:
       return mbs * p.chunks;
+    case config::ScheduleKind::zeropp:
+      return std::min(mbs, shape.every) * p.chunks;
     case config::ScheduleKind::one_f_one_b:
       return std::min(mbs, p.pp - stage);
     case config::ScheduleKind::interleaved:
@@ -303,7 +304,8 @@ double CostModel::once(const Shape& shape, const Parts& parts, Pass pass, const 
   });
 }
 
-StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const {
+StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch,
+                                const OfBlock& block) const {
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
   const auto of = [&](Pass pass) {
@@ -311,7 +313,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
     const Spent spent = parts.sum([&](StageKind kind) {
       return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
     });
-    return with_transfers(shape, position, pass, spent.compute + spent.per_pair * micro_batch.attention_pairs) +
+    return with_transfers(shape, position, pass, block, spent.compute + spent.per_pair * micro_batch.attention_pairs) +
            spent.communication + passing(spent, micro_batch);
   };
   StageTime time{of(Pass::F), of(split ? Pass::B : Pass::BW), split ? of(Pass::W) : 0, 0};
@@ -331,13 +333,15 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
 }
 
 // What a run gathers and reduces goes on beside its computing, a unit ahead or behind, and takes a part of the device;
-// links are shared with its collectives.
+// links are shared with its collectives. What a block shares goes on beside all of its runs.
 // formula  max(a, b) + (k - 1) min(a, b) of two activities that slow each other down by k
-double CostModel::with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const {
+double CostModel::with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,
+                                 double seconds) const {
   const Transfers::OfRun& run = transfers_.of_run(shape.placement);
   const auto sum = [&](const Transfers::UnitSeconds& units) { return units.of(position.kind, position.layers); };
+  const bool gathers = pass == Pass::F || (pass != Pass::W && !block.one_copy);
   const double beside =
-      (pass == Pass::W ? 0 : sum(run.gather)) + (pass == Pass::BW || pass == Pass::W ? sum(run.reduce) : 0);
+      ((gathers ? sum(run.gather) : 0) + (pass == Pass::BW || pass == Pass::W ? sum(run.reduce) : 0)) / block.runs;
   return std::max(seconds, beside) + run.device_share * std::min(seconds, beside);
 }
 
@@ -358,7 +362,7 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
       });
     }
   }
-  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, 1, costs,
+  return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, shape.every, costs,
                                static_cast<int>(micro_batches.size()), T, attention_pairs);
 }
 
@@ -389,14 +393,19 @@ std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape,
   const Placement& p = shape.placement;
   const Pipeline& pipeline = this->pipeline(p);
   const Hops& hops = this->hops(p);
+  const auto one_copy = [&](size_t i) {
+    return shape.blockwise() && std::cmp_greater_equal(i + static_cast<size_t>(p.pp), pipeline.positions.size());
+  };
   std::vector<std::vector<StageTime>> at;
   for (size_t i = 0; i < pipeline.positions.size(); ++i) {
-    if (i > 0 && pipeline.positions[i] == pipeline.positions[i - 1]) {
+    if (i > 0 && pipeline.positions[i] == pipeline.positions[i - 1] && one_copy(i) == one_copy(i - 1)) {
       at.push_back(at.back());
     } else {
       at.emplace_back();
-      for (const PackedSequence& micro_batch : micro_batches)
-        at.back().push_back(stage_time(shape, pipeline.positions[i], micro_batch));
+      for (size_t mb = 0; mb < micro_batches.size(); ++mb) {
+        const int runs = shape.block_size(static_cast<int>(mb), static_cast<int>(micro_batches.size()));
+        at.back().push_back(stage_time(shape, pipeline.positions[i], micro_batches[mb], {runs, one_copy(i)}));
+      }
     }
     if (i + 1 == pipeline.positions.size()) break;
     for (size_t mb = 0; mb < micro_batches.size(); ++mb)
@@ -560,6 +569,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
   MemoryNeed fullest;
   for (const StageRun& run : pipeline.runs) {
     i64 stash = 0, peak = 0, of_a_run = 0;  // of a micro-batch
+    std::array<i64, 2> chunks{};            // elements of the largest ones
     for (const Position& position : run.positions) {
       const Kept kept = deepened(code.kept[static_cast<size_t>(position.kind)],
                                  code.kept[static_cast<size_t>(StageKind::middle)], position.layers);
@@ -568,11 +578,19 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
       // Two units lie beside each other: a layer, and another one or what comes with it.
       of_a_run = std::max(
           of_a_run, code.layer + std::max(code.layer, code.elements[static_cast<size_t>(position.kind)] - code.layer));
+      const i64 chunk = parts_of(position.kind, position.layers).weigh(code.elements);
+      if (chunk > chunks.front())
+        chunks = {chunk, chunks.front()};
+      else
+        chunks.back() = std::max(chunks.back(), chunk);
     }
+    // Of a block all units of a chunk lie there, and those of the next one come beside them.
+    if (shape.every > 1) of_a_run = chunks.front() + (run.positions.size() > 1 ? chunks.back() : chunks.front());
     const i64 elements = run.all.weigh(code.elements);
     const auto held = [&](int cut) {
       const int cuts = shape.placement.cuts(cut);
-      return cuts > 1 ? std::min(elements, elements / cuts + of_a_run) : elements;
+      if (cuts == 1) return elements;
+      return shape.every > 1 ? elements / cuts + of_a_run : std::min(elements, elements / cuts + of_a_run);
     };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);

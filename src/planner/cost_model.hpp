@@ -59,14 +59,13 @@ class CostModel {
   i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
 
   /// Lower bounds on seconds(), from sums over the range alone. rough: depends on dp, pp and, where UnitCosts knows how
-  /// times grow, on a stage's number of ranks alone (otherwise on their mesh); layers: on dp, pp, mesh, recomputation,
-  /// split gradients and capacity, without embedding and head.
+  /// times grow, on a stage's number of ranks alone (otherwise on their mesh); layers: on dp, pp, mesh, zero and the
+  /// shape's code() alone, without embedding and head.
   double rough_bound(const Placement& placement, Range range) const;
-  double layers_bound(const Placement& placement, config::Recompute recompute, bool split, i64 capacity,
-                      Range range) const;
+  double layers_bound(const Shape& shape, i64 capacity, Range range) const;
   double bound(const Shape& shape, i64 capacity, Range range) const;
   /// Tighter ones than layers_bound(), from the micro-batches into which a step packs the documents, of shapes with the
-  /// same dp, pp, mesh, recomputation and splitting of gradients, whatever their order and schedule.
+  /// same dp, pp, mesh, zero and code(), whatever their order and schedule.
   std::vector<double> packed_layers_bounds(std::span<const Shape* const> shapes, i64 capacity, Range range) const;
   /// A tighter bound, from the micro-batches into which a step packs the documents.
   double micro_batches_bound(const Shape& shape, i64 capacity, Range range) const;
@@ -195,8 +194,16 @@ class CostModel {
   PhaseParts shared_parts(const Shape& shape, const Replicas& replicas) const;
   PhaseParts parts_in_step(const Shape& shape, const Step& step) const;
   std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int replica) const;
-  StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch) const;
-  double with_transfers(const Shape& shape, const Position& position, Pass pass, double seconds) const;
+  /// What a run's block gathers and reduces for it: shared by so many runs of a pass; one_copy: the gradients' runs
+  /// gather nothing.
+  struct OfBlock {
+    int runs = 1;
+    bool one_copy = false;
+  };
+  StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch,
+                       const OfBlock& block) const;
+  double with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,
+                        double seconds) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
   MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                      int micro_batches, bool least) const;

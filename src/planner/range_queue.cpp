@@ -1,7 +1,6 @@
 #include "planner/range_queue.hpp"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
 
@@ -11,7 +10,6 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
 constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
-constexpr size_t kRecomputes = 3;
 constexpr int kZeros = 3;  // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
@@ -24,8 +22,12 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
       room_(memory == 0 ? std::numeric_limits<i64>::max() : memory - model.least_home_bytes()),
       capacities_(capacities(model, range)),
       counts_(counts) {
+  const auto uncut = [](Placement placement) {
+    placement.zero = 1;
+    return placement;
+  };
   for (size_t i = 0; i < shapes.size(); ++i) {
-    const bool fresh = i == 0 || shapes[i].placement != shapes[i - 1].placement;
+    const bool fresh = i == 0 || uncut(shapes[i].placement) != uncut(shapes[i - 1].placement);
     placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? kZeros : 0));
     if (fresh) candidates_.resize(candidates_.size() + kZeros);
   }
@@ -107,25 +109,25 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 void RangeQueue::expand(const Entry& entry) {
   for (int first = entry.first, end = first; first < entry.end; first = end) {
     const Placement& placement = shapes_[static_cast<size_t>(first)].placement;
-    std::array<std::array<bool, 2>, kRecomputes> codes{};  // by recomputation, and whether gradients are split
-    for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end) {
-      const Shape& shape = shapes_[static_cast<size_t>(end)];
-      codes[static_cast<size_t>(shape.recompute)][shape.splits_gradients() ? 1 : 0] = true;
-    }
+    std::vector<int> codes;  // a shape of each
+    for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end)
+      if (std::ranges::none_of(codes, [&](int code) { return alike(shape(code), shape(end)); })) codes.push_back(end);
     if (model_.least_weights(leanest(placement)) > room_) {
       counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
       continue;
     }
-    for (size_t code = 0; code < 2 * kRecomputes; ++code)
-      for (const i64 capacity : capacities_) {
-        const auto recompute = static_cast<config::Recompute>(code / 2);
-        const bool split = code % 2 == 1;
-        if (!codes[code / 2][code % 2]) continue;
-        const double plain = model_.layers_bound(placement, config::Recompute::none, split, capacity, range_);
-        push({std::max(entry.value, plain),
-              recompute == config::Recompute::none ? Known::layers : Known::plain_layers, recompute, split, first, end,
-              capacity});
-      }
+    for (const int code : codes) {
+      Shape plain = shape(code);
+      const Known known = plain.recompute == config::Recompute::none ? Known::layers : Known::plain_layers;
+      plain.recompute = config::Recompute::none;
+      for (const i64 capacity : capacities_)
+        push({.value = std::max(entry.value, model_.layers_bound(plain, capacity, range_)),
+              .known = known,
+              .first = code,
+              .end = end,
+              .capacity = capacity,
+              .zero = plain.placement.zero});
+    }
   }
 }
 
@@ -134,8 +136,7 @@ void RangeQueue::recompute_layers(const Entry& entry) {
   Entry recomputed = entry;
   recomputed.known = Known::layers;
   recomputed.value =
-      std::max(entry.value, model_.layers_bound(shapes_[static_cast<size_t>(entry.first)].placement, entry.recompute,
-                                                entry.split, entry.capacity, range_));
+      std::max(entry.value, model_.layers_bound(shape(entry.first), entry.capacity, range_));
   push(recomputed);
 }
 
@@ -143,9 +144,9 @@ std::vector<std::pair<RangeQueue::Layers, double>> RangeQueue::bounds_by_layers(
   std::vector<std::pair<Layers, double>> bounds;
   std::vector<const Shape*> of;  // one of each layers
   for (int i = entry.first; i < entry.end; ++i) {
-    const Shape& shape = shapes_[static_cast<size_t>(i)];
+    const Shape& shape = this->shape(i);
     const Layers layers = layers_of(shape.placement);
-    if (!is_of(entry, shape) || std::ranges::count(bounds, layers, &std::pair<Layers, double>::first) > 0) continue;
+    if (!alike(this->shape(entry.first), shape) || std::ranges::count(bounds, layers, &std::pair<Layers, double>::first) > 0) continue;
     bounds.emplace_back(layers, 0);
     of.push_back(&shape);
   }
@@ -165,10 +166,11 @@ void RangeQueue::pack_layers(const Entry& entry) {
 void RangeQueue::separate(const Entry& entry) {
   std::vector<std::pair<Layers, double>> bounds = bounds_by_layers(entry);
   std::vector<bool> with_sums(bounds.size(), false);
-  for (Entry one{entry.value, Known::sums, entry.recompute, entry.split, entry.first, 0, entry.capacity};
-       one.first < entry.end; ++one.first) {
-    const Shape& shape = shapes_[static_cast<size_t>(one.first)];
-    if (!is_of(entry, shape)) continue;
+  Entry one = entry;
+  one.known = Known::sums;
+  for (; one.first < entry.end; ++one.first) {
+    const Shape& shape = this->shape(one.first);
+    if (!alike(this->shape(entry.first), shape)) continue;
     if (!may_fit(shape, entry.capacity)) {
       ++counts_.memory;
       continue;
@@ -272,7 +274,7 @@ void RangeQueue::count_rest() const {
     else if (entry.known < Known::sums)
       counts_.rough += std::ranges::count_if(
           shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
-          [&](const Shape& one) { return is_of(entry, one); });
+          [&](const Shape& one) { return alike(shape(entry.first), one); });
     else
       ++counts_.bound;
   }

@@ -24,7 +24,7 @@ struct Option {
 };
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
-/// ranks of a stage, then those of one mesh, recomputation, splitting of gradients and capacity (bound for their layers
+/// ranks of a stage, then those of one mesh, code and capacity (bound for their layers
 /// without recomputation, from sums over the documents, then with it, then from packed micro-batches), then a single
 /// candidate (bound from sums, then with its order and schedule from packed micro-batches).
 class RangeQueue {
@@ -57,19 +57,16 @@ class RangeQueue {
 
  private:
   enum class Known { degrees, plain_layers, layers, packed_layers, sums, micro_batches };
-  /// degrees, ...layers: candidates among the shapes first ... end - 1; sums, micro-batches: the candidate
-  /// of shape `first`.
+  /// degrees: candidates among the shapes first ... end - 1; ...layers: those of them with the code of `first`; sums,
+  /// micro-batches: the candidate of shape `first`. zero: of the candidate, or what its shape has.
   struct Entry {
     double value = 0;
     Known known = Known::degrees;
-    config::Recompute recompute = config::Recompute::none;
-    bool split = false;  // gradients
     int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
     int zero = 1;
     bool operator>(const Entry& other) const {
-      return std::tie(value, first, capacity, recompute, split) >
-             std::tie(other.value, other.first, other.capacity, other.recompute, other.split);
+      return std::tie(value, first, capacity) > std::tie(other.value, other.first, other.capacity);
     }
   };
   /// Chunks, their path, and layers for the head, on which times without order and schedule depend.
@@ -90,10 +87,12 @@ class RangeQueue {
     shape.placement.zero = entry.zero;
     return shape;
   }
+  const Shape& shape(int number) const { return shapes_[static_cast<size_t>(number)]; }
   Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
   int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)] + entry.zero - 1; }
-  bool is_of(const Entry& entry, const Shape& shape) const {
-    return shape.recompute == entry.recompute && shape.splits_gradients() == entry.split;
+  /// Whether two shapes of a mesh have one entry for layers.
+  static bool alike(const Shape& a, const Shape& b) {
+    return a.placement.zero == b.placement.zero && a.code() == b.code();
   }
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);

@@ -66,18 +66,28 @@ std::vector<Placement> placements(const Placement& plain, i64 layers, const Spac
   return all;
 }
 
-// A schedule and its activation cap.
-using Manner = std::pair<config::ScheduleKind, int>;
+struct Manner {
+  config::ScheduleKind schedule;
+  int activation_cap = 0, every = 1, zero = 1;
+};
 
 std::vector<Manner> manners(const Placement& p, const SpaceLimits& limits) {
   using config::ScheduleKind;
   std::vector<Manner> all;
   for (const ScheduleKind kind : limits.schedules) {
     const bool loops = kind == ScheduleKind::interleaved, turns = kind == ScheduleKind::zb_v;
-    if ((p.chunks > 1) != (loops || turns) || (p.path == schedule::Placement::v) != turns) continue;
-    if (p.pp == 1) return {{kind, 0}};  // with one stage all schedules do the same work
-    all.emplace_back(kind, 0);
-    if (kind == ScheduleKind::zero_bubble) all.emplace_back(kind, 2 * p.pp);
+    if ((p.path == schedule::Placement::v) != turns) continue;
+    if (kind == ScheduleKind::zeropp) {
+      Placement gathers = p;
+      if (gathers.cuts(3) == 1) gathers.zero = 3;
+      if (p.pp > 1 && gathers.cuts(3) > 1)
+        for (const int every : {p.pp, 2 * p.pp - 1, 4 * p.pp - 2}) all.push_back({kind, 0, every, gathers.zero});
+      continue;
+    }
+    if ((p.chunks > 1) != (loops || turns)) continue;
+    if (p.pp == 1) return {{kind}};  // with one stage all schedules do the same work
+    all.push_back({kind});
+    if (kind == ScheduleKind::zero_bubble) all.push_back({kind, 2 * p.pp});
   }
   return all;
 }
@@ -102,9 +112,33 @@ std::vector<Placement> ways(const Placement& plain, i64 layers, const SpaceLimit
 void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std::vector<Shape>& all) {
   const std::vector<Manner> how = manners(way, limits);
   if (how.empty()) return;
-  for (const Placement& placement : placements(way, layers, limits))
+  for (Placement placement : placements(way, layers, limits))
     for (const config::Recompute recompute : limits.recompute)
-      for (const auto& [schedule, cap] : how) all.push_back({placement, recompute, schedule, cap});
+      for (const Manner& manner : how) {
+        placement.zero = manner.zero;
+        all.push_back({placement, recompute, manner.schedule, manner.activation_cap, manner.every});
+      }
+}
+
+std::string to_string(const Placement& p, const char* several_chunks) {
+  config::Degrees degrees = degrees_of(p);
+  degrees.inside = config::Inside::data;
+  config::StrategySettings settings;
+  settings.zero = p.zero;
+  std::string text = config::to_text(degrees, settings);
+  if (p.order == Order::pipeline_inside) text += ", stages within a host";
+  if (p.head_layers > 0)
+    text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");
+  if (p.path == schedule::Placement::v)
+    text += ", zb-v";
+  else if (p.chunks > 1)
+    text += fmt::format(", {} {}", several_chunks, p.chunks);
+  return text;
+}
+
+// Without recomputation, and what doesn't follow from the placement.
+std::string name_of(const Shape& shape) {
+  return to_string(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
 }
 
 }  // namespace
@@ -209,12 +243,13 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
     ++position;
   }
   config::Strategy strategy;
-  strategy.name = to_string(p);
+  strategy.name = name_of(shape);
   strategy.groups = {std::move(group)};
   strategy.recompute = shape.recompute;
   strategy.schedule = shape.schedule;
-  strategy.chunks = p.chunks > 1 ? p.chunks : 0;
+  strategy.chunks = p.chunks > 1 || shape.blockwise() ? p.chunks : 0;
   strategy.activation_cap = shape.activation_cap;
+  strategy.every = shape.every;
   strategy.zero = p.zero;
   strategy.micro_batch_tokens = capacity;
   return strategy;
@@ -229,29 +264,16 @@ config::Degrees degrees_of(const Placement& p) {
   return degrees;
 }
 
-std::string to_string(const Placement& p) {
-  config::Degrees degrees = degrees_of(p);
-  degrees.inside = config::Inside::data;
-  config::StrategySettings settings;
-  settings.zero = p.zero;
-  std::string text = config::to_text(degrees, settings);
-  if (p.order == Order::pipeline_inside) text += ", stages within a host";
-  if (p.head_layers > 0)
-    text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");
-  if (p.path == schedule::Placement::v)
-    text += ", zb-v";
-  else if (p.chunks > 1)
-    text += fmt::format(", interleaved {}", p.chunks);
-  return text;
-}
+std::string to_string(const Placement& p) { return to_string(p, "interleaved"); }
 
 std::string to_string(const Shape& shape) {
-  std::string text = to_string(shape.placement);
+  std::string text = name_of(shape);
   if (shape.recompute != config::Recompute::none)
     text += fmt::format(", recompute {}", config::name_of(shape.recompute));
   if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1)
     text += fmt::format(", {}", config::name_of(shape.schedule));
   if (shape.activation_cap > 0) text += fmt::format(", {} activations", shape.activation_cap);
+  if (shape.every > 1) text += fmt::format(", blocks of {}", shape.every);
   return text;
 }
 

@@ -1,6 +1,7 @@
 // The planner's search space: all strategies that a bucket may have.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <optional>
@@ -84,10 +85,23 @@ struct Shape {
   Placement placement;
   config::Recompute recompute = config::Recompute::none;
   config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
-  int activation_cap = 0;  // as in config::StrategySettings
+  int activation_cap = 0, every = 1;  // as in config::StrategySettings
   bool splits_gradients() const {
-    return schedule == config::ScheduleKind::zero_bubble || schedule == config::ScheduleKind::zb_v;
+    return schedule == config::ScheduleKind::zero_bubble || schedule == config::ScheduleKind::zb_v || blockwise();
   }
+  /// Whether blocks of `every` micro-batches go through one chunk after the other, and share what is gathered and
+  /// reduced for their runs; the last chunk's gradients use the forward passes' copy.
+  bool blockwise() const { return schedule == config::ScheduleKind::zeropp; }
+  /// Micro-batches of the block that has the given one, and how many blocks there are.
+  int block_size(int micro_batch, int micro_batches) const {
+    return std::min(every, micro_batches - micro_batch / every * every);
+  }
+  int blocks(int micro_batches) const { return (micro_batches + every - 1) / every; }
+  /// What a stage's runs are made of: recomputation, whether gradients are split, how many micro-batches share what is
+  /// gathered for them, and whether the last chunk's passes share it, too. Shapes that have the same of this and of a
+  /// placement but for chunks, order and layers have bounds in common.
+  using Code = std::tuple<config::Recompute, bool, int, bool>;
+  Code code() const { return {recompute, splits_gradients(), every, blockwise()}; }
   auto operator<=>(const Shape&) const = default;
 };
 
@@ -110,8 +124,8 @@ struct SpaceLimits {
                                               config::Recompute::full};
   std::vector<config::ScheduleKind> schedules = {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe,
                                                  config::ScheduleKind::interleaved, config::ScheduleKind::zero_bubble,
-                                                 config::ScheduleKind::zb_v};
-  int most_chunks = 4;  // of interleaved
+                                                 config::ScheduleKind::zb_v, config::ScheduleKind::zeropp};
+  int most_chunks = 4;  // of interleaved and zeropp
 };
 
 /// All shapes, in a fixed order, those of equal placement next to each other, and those of equal dp, stage ranks and
@@ -120,7 +134,9 @@ struct SpaceLimits {
 /// of two where attention stores no scores and weights are cut in one dim; pp: any number of
 /// stages up to the layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
 /// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an
-/// earlier one are left out. All have zero = 1: what doesn't fit is cut further where memory is looked at.
+/// earlier one are left out. zero is 1, as what doesn't fit is cut further where memory is looked at, and 3 for zeropp
+/// where nothing else makes its runs gather: it comes with blocks of as many micro-batches as there are stages, of as
+/// many as leave no stage idle, and of twice as many. Placements that differ in zero alone count as equal here.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);
 
 /// Number of layers of each position of the pipeline (of each stage, if there is one chunk).

@@ -15,7 +15,7 @@ std::vector<double> packed_layers(const CostModel& model, const std::vector<cons
 }
 
 TEST(CostBounds, are_below_the_times_they_stand_for) {
-  int rings = 0, cut = 0;
+  int rings = 0, cut = 0, blockwise = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem p(seed);
     const Range range{static_cast<int>(seed % p.model.bounds().size()), static_cast<int>(p.model.bounds().size())};
@@ -25,13 +25,10 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         const std::string text = fmt::format("seed {}, {}, {} tokens", seed, to_string(shape), capacity);
         const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
         EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << text;
-        EXPECT_LE(p.model.layers_bound(shape.placement, shape.recompute, shape.splits_gradients(), capacity, range),
-                  seconds)
-            << text;
-        EXPECT_LE(
-            p.model.layers_bound(shape.placement, config::Recompute::none, shape.splits_gradients(), capacity, range),
-            seconds)
-            << "without recomputation, " << text;
+        EXPECT_LE(p.model.layers_bound(shape, capacity, range), seconds) << text;
+        Shape plain = shape;
+        plain.recompute = config::Recompute::none;
+        EXPECT_LE(p.model.layers_bound(plain, capacity, range), seconds) << "without recomputation, " << text;
         const double of_layers = packed_layers(p.model, {&shape}, capacity, range).front();
         EXPECT_LE(of_layers, seconds) << text;
         EXPECT_LE(of_layers, p.model.micro_batches_bound(shape, capacity, range) * (1 + 1e-12)) << text;
@@ -40,6 +37,11 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         Shape other{shape.placement, shape.recompute};
         other.placement.order = Order::data_inside;
         if (shape.splits_gradients()) other.schedule = config::ScheduleKind::zero_bubble;
+        if (shape.blockwise()) {
+          other.schedule = shape.schedule;
+          other.every = shape.every;
+          ++blockwise;
+        }
         EXPECT_EQ(p.model.bound(other, capacity, range), p.model.bound(shape, capacity, range))
             << "in any order and schedule, " << text;
         EXPECT_EQ(packed_layers(p.model, {&shape, &other}, capacity, range), std::vector<double>(2, of_layers)) << text;
@@ -58,6 +60,7 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
   if (kProblems < 10) return;
   EXPECT_GT(rings, 100);
   EXPECT_GT(cut, 100);
+  EXPECT_GT(blockwise, 100);
 }
 
 TEST(CostBounds, needs_are_at_least_what_they_are_known_to_be) {

@@ -124,11 +124,12 @@ constexpr unsigned kProblems = problems(140, 3), kBounded = problems(20, 2);
 
 TEST(Search, finds_what_trying_every_plan_finds) {
   std::set<size_t> buckets;
-  int nothing_fits = 0, reordered = 0, ties = 0, cut = 0;
+  int nothing_fits = 0, reordered = 0, ties = 0, cut = 0, blockwise = 0;
   i64 plans = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem problem(seed);
     make_small(problem);
+    blockwise += static_cast<int>(std::ranges::count_if(problem.shapes, &Shape::blockwise));
     problem.settings.top = problem.pick({1, 3});
     problem.settings.most_buckets = seed % 10 == 7 ? 1 : 0;
     Exhaustive exhaustive(problem);
@@ -163,6 +164,7 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   EXPECT_GE(buckets.size(), 2u) << "one strategy, and several";
   EXPECT_GT(reordered, 5) << "not the published order";
   EXPECT_GT(cut, 1) << "ZeRO-2 or 3";
+  EXPECT_GT(blockwise, 100);
   EXPECT_GT(plans, 1000000);
 }
 

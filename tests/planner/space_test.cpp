@@ -22,8 +22,8 @@ TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 30u) << "one layer less in the last stage is 2 and 1 again";
   EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 15)
       << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.stage_ranks = {1}, .pp = {2}}).size(), 24u)
-      << "either pipelines or stages side by side";
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.stage_ranks = {1}, .pp = {2}}).size(), 24u + 18)
+      << "either pipelines or stages side by side; zeropp, as there are copies to be cut";
 }
 
 TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
@@ -41,6 +41,40 @@ TEST(Space, chunks_go_with_their_schedules_and_have_a_layer_each) {
                                                    std::tuple(2, Placement::v, ScheduleKind::zb_v, 0)));
 }
 
+TEST(Space, zeropp_comes_where_parameters_are_gathered_in_blocks_of_three_sizes) {
+  const auto found = [](const SpaceLimits& limits, int ranks) {
+    std::set<std::tuple<int, int, int>> found;
+    for (const Shape& shape : shapes(model_of(9, 64, 100), ranks, limits))
+      if (shape.blockwise()) {
+        found.emplace(shape.placement.chunks, shape.every, shape.placement.zero);
+        EXPECT_TRUE(shape.splits_gradients());
+        EXPECT_GT(shape.placement.cuts(3), 1);
+        const config::Strategy strategy = strategy_of(shape, 9, 100);
+        EXPECT_EQ(strategy.every, shape.every);
+        EXPECT_TRUE(strategy.gathers());
+        config::validate(strategy, model_of(9, 64, 100), ranks);
+      }
+    return found;
+  };
+  const std::set<std::tuple<int, int, int>> all = {{1, 3, 3}, {1, 5, 3}, {1, 10, 3}, {2, 3, 3}, {2, 5, 3},
+                                                   {2, 10, 3}, {3, 3, 3}, {3, 5, 3}, {3, 10, 3}};
+  EXPECT_EQ(found({.stage_ranks = {1}, .pp = {3}}, 6), all);
+  EXPECT_EQ(found({.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::ulysses}}, 6), all);
+  EXPECT_TRUE(found({.stage_ranks = {1}, .pp = {3}}, 3).empty()) << "nobody holds a copy";
+  EXPECT_TRUE(found({.stage_ranks = {2}, .pp = {1}}, 4).empty()) << "with one stage it is ZeRO-3";
+  for (const auto& [chunks, every, zero] : found({.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::depth}}, 12))
+    EXPECT_EQ(zero, 1) << "depth gathers anyway";
+  const Shape shape{{2, {}, 3, Order::data_inside, 0, 2, schedule::Placement::loop, 3},
+                    config::Recompute::none,
+                    config::ScheduleKind::zeropp,
+                    0,
+                    5};
+  EXPECT_EQ(to_string(shape), "dp=2,pp=3,zero=3, zeropp 2, blocks of 5");
+  EXPECT_EQ(shape.blocks(11), 3);
+  EXPECT_EQ(shape.block_size(4, 11), 5);
+  EXPECT_EQ(shape.block_size(10, 11), 1);
+}
+
 TEST(Space, limits_are_kept) {
   const SpaceLimits limits{.stage_ranks = {2, 4},
                            .pp = {1, 3},
@@ -49,7 +83,7 @@ TEST(Space, limits_are_kept) {
                            .both_orders = false,
                            .recompute = {config::Recompute::full}};
   const std::vector<Shape> all = shapes(model_of(6, 64, 100), 12, limits);
-  EXPECT_EQ(all.size(), 2u * (1 + 4 + 2));
+  EXPECT_EQ(all.size(), 2u * (1 + 4 + 2) + 6) << "zeropp with one and two chunks, where dp is 2";
   for (const Shape& shape : all) {
     EXPECT_TRUE(shape.placement.stage_ranks() == 2 || shape.placement.stage_ranks() == 4);
     EXPECT_TRUE(is_plain(shape.placement, 6));

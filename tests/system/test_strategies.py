@@ -76,7 +76,8 @@ def random_strategy(draw, name, ranks, zero_0):
         strategy["micro_batch_tokens"] = draw.randint(tiny.LONGEST, 4 * tiny.LONGEST)
     if draw.random() < 0.3:
         strategy["micro_batch_sequences"] = draw.randint(1, 4)
-    if (strategy["zero"] == 3 or depth > 1 or strategy["schedule"] == "zeropp") and draw.random() < 0.5:
+    gathers = strategy["zero"] == 3 or depth > 1
+    if strategy["schedule"] == "zeropp" or gathers and draw.random() < 0.5:
         strategy["every"] = draw.randint(2, 4)
     return strategy
 
