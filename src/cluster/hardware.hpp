@@ -68,7 +68,7 @@ struct Device {
   EfficiencyCurve lockstep_curve{};
   double alone_speedup = 1;  // speedup while the other devices of its host are idle
   std::map<DType, std::map<std::string, OperatorTable>>
-      operators{};  // by name; operators that are not listed use rates and curves
+      operators{};                             // by name; operators that are not listed use rates and curves
   std::map<std::string, CodecRates> codecs{};  // by name; others read and write memory
 
   /// The memory that tensors may fill.

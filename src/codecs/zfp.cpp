@@ -58,8 +58,7 @@ Planes transformed(const Integers& v) {
   w = plus(w, y >> 1), y = minus(y, w >> 1);
   Planes planes;
   const Integers out{x, y, z, w};
-  for (size_t i = 0; i < kSize; ++i)
-    planes[i] = (static_cast<std::uint32_t>(out[i]) + kNegabinary) ^ kNegabinary;
+  for (size_t i = 0; i < kSize; ++i) planes[i] = (static_cast<std::uint32_t>(out[i]) + kNegabinary) ^ kNegabinary;
   return planes;
 }
 

@@ -108,9 +108,7 @@ Launch launch_from(const Variables& variable) {
   return launch;
 }
 
-Launch launch_from_environment() {
-  return launch_from(environment);
-}
+Launch launch_from_environment() { return launch_from(environment); }
 
 std::string read_token(const std::string& path) {
   const std::optional<std::string> text = file_text(path);

@@ -424,9 +424,8 @@ class Rendezvous {
     const bool greets = contact.step == Step::challenge || contact.step == Step::hello;
     if (greets && std::memcmp(contact.in.data(), kMagic.data(), std::min(contact.in.size(), kMagic.size())) != 0) {
       if (contact.step == Step::hello) return lose(contact, "not a rank of this version of Switchyard");
-      fail(fmt::format(
-          "the listener on {} is not rank {} of this version of Switchyard. Choose another MASTER_PORT.",
-          text_of(contact.remote), contact.rank));
+      fail(fmt::format("the listener on {} is not rank {} of this version of Switchyard. Choose another MASTER_PORT.",
+                       text_of(contact.remote), contact.rank));
     }
     if (contact.in.size() == contact.awaited) take(contact);
   }

@@ -76,9 +76,7 @@ struct Compression {
   CompressedLinks links = CompressedLinks::all;
   Bytes smallest{4096};
   bool operator==(const Compression&) const = default;
-  codecs::Rule rule(codecs::Codec of_role) const {
-    return {of_role, smallest.count, links == CompressedLinks::hosts};
-  }
+  codecs::Rule rule(codecs::Codec of_role) const { return {of_role, smallest.count, links == CompressedLinks::hosts}; }
   codecs::Rule rule_of_gradients() const;
 };
 

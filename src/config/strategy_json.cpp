@@ -110,9 +110,9 @@ std::string text_of(const Compression& compression) {
 // Codecs have the choices of the job's keys.
 Compression read_compression(const Node& node) {
   using codecs::Codec;
-  node.expect_keys({"gradients", "error_feedback", "pipeline", "activations", "keys", "gathers", "switches", "links",
-                    "smallest"},
-                   {});
+  node.expect_keys(
+      {"gradients", "error_feedback", "pipeline", "activations", "keys", "gathers", "switches", "links", "smallest"},
+      {});
   Compression read;
   if (node.has("gradients"))
     read.gradients =
@@ -155,11 +155,10 @@ std::string to_json(const Strategy& strategy) {
 Strategy strategy_from_json(const std::string& text, const std::string& origin) {
   const Json document = parse_json(text, origin, "Fix the file, or print a fresh one with `switchyard show plan`.");
   const Node root(document, origin, "");
-  root.expect_keys(
-      {"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap", "sequence_parallel",
-       "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree", "exchange", "compression", "zero",
-       "every", "order"},
-      {"groups"});
+  root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap",
+                    "sequence_parallel", "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree",
+                    "exchange", "compression", "zero", "every", "order"},
+                   {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
   for (const Node& group : root["groups"].items()) strategy.groups.push_back(read_group(group));

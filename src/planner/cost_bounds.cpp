@@ -230,10 +230,10 @@ double CostModel::stages_bound(const Shape& shape, const Times& times) const {
   const Pipeline& pipeline = this->pipeline(shape.placement);
   double bound = 0, around = 0;  // around: before a run's first stage begins and after it has ended
   for (const StageRun& run : pipeline.runs) {
-    const double way = run.begin.weigh(times.first_forward) +
-                       (shape.splits_gradients() ? 0 : run.begin.weigh(times.gradients.last));
-    bound = std::max(bound, around + (run.count - 1) * way + run.all.weigh(times.forward) +
-                                run.all.weigh(times.gradients.all));
+    const double way =
+        run.begin.weigh(times.first_forward) + (shape.splits_gradients() ? 0 : run.begin.weigh(times.gradients.last));
+    bound = std::max(
+        bound, around + (run.count - 1) * way + run.all.weigh(times.forward) + run.all.weigh(times.gradients.all));
     around += run.count * way;
   }
   return bound;
@@ -250,15 +250,13 @@ std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const
                                                     Range range) const {
   const Shape& any = *shapes.front();
   std::vector<double> bounds(shapes.size(), 0), slowest;
-  const double share =
-      1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
+  const double share = 1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
   for (Step& step : steps(any.placement, capacity, range, Rings::even)) {
     slowest.assign(shapes.size(), 0);
     for (Replica& replica : step.timed)
       if (replica.heavy)
         for (const Times& times : times_of(any, capacity, replica))
-          for (size_t i = 0; i < shapes.size(); ++i)
-            slowest[i] = std::max(slowest[i], stages_bound(*shapes[i], times));
+          for (size_t i = 0; i < shapes.size(); ++i) slowest[i] = std::max(slowest[i], stages_bound(*shapes[i], times));
     for (size_t i = 0; i < shapes.size(); ++i) bounds[i] += share * slowest[i];
   }
   return bounds;

@@ -10,7 +10,7 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
 constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
-constexpr int kZeros = 3;  // stages of ZeRO of a placement: 1 to 3
+constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
 
@@ -135,8 +135,7 @@ void RangeQueue::expand(const Entry& entry) {
 void RangeQueue::recompute_layers(const Entry& entry) {
   Entry recomputed = entry;
   recomputed.known = Known::layers;
-  recomputed.value =
-      std::max(entry.value, model_.layers_bound(shape(entry.first), entry.capacity, range_));
+  recomputed.value = std::max(entry.value, model_.layers_bound(shape(entry.first), entry.capacity, range_));
   push(recomputed);
 }
 
@@ -146,7 +145,9 @@ std::vector<std::pair<RangeQueue::Layers, double>> RangeQueue::bounds_by_layers(
   for (int i = entry.first; i < entry.end; ++i) {
     const Shape& shape = this->shape(i);
     const Layers layers = layers_of(shape.placement);
-    if (!alike(this->shape(entry.first), shape) || std::ranges::count(bounds, layers, &std::pair<Layers, double>::first) > 0) continue;
+    if (!alike(this->shape(entry.first), shape) ||
+        std::ranges::count(bounds, layers, &std::pair<Layers, double>::first) > 0)
+      continue;
     bounds.emplace_back(layers, 0);
     of.push_back(&shape);
   }

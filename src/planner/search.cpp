@@ -207,8 +207,7 @@ class Search {
     for (const Phase& phase : best.phases) {
       const auto same = [&](const Option& one) { return one.shape == phase.shape && one.capacity == phase.capacity; };
       const auto& options = queue(phase.range)->options();
-      draft.steps.push_back(
-          {phase.range, static_cast<size_t>(std::ranges::find_if(options, same) - options.begin())});
+      draft.steps.push_back({phase.range, static_cast<size_t>(std::ranges::find_if(options, same) - options.begin())});
     }
     for (const size_t index : quickest_of_each_key(longest)) {
       if (settings_.stop()) return;
@@ -283,11 +282,8 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo}) + least_finish_),
-                   range,
-                   option.placement,
-                   zero,
-                   key_of(model_, range, option.shape.placement)};
+          start = {std::min(start.least, option.seconds + cover({0, lo}) + least_finish_), range, option.placement,
+                   zero, key_of(model_, range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
                            std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });

@@ -124,7 +124,7 @@ struct SpaceLimits {
                                               config::Recompute::full};
   std::vector<config::ScheduleKind> schedules = {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe,
                                                  config::ScheduleKind::interleaved, config::ScheduleKind::zero_bubble,
-                                                 config::ScheduleKind::zb_v, config::ScheduleKind::zeropp};
+                                                 config::ScheduleKind::zb_v,        config::ScheduleKind::zeropp};
   int most_chunks = 4;  // of interleaved and zeropp
 };
 

@@ -348,8 +348,8 @@ double Transfers::finish(const Home& at) const {
   std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
   const std::array<const Seats*, 1> tables = {&seats(home, 1)};
   for (const UnitClass& c : classes(tables)) {
-    const double bytes = static_cast<double>(c.elements * updated_bytes() * home.mesh.copies()) /
-                         (home.stage_ranks() * at.shares());
+    const double bytes =
+        static_cast<double>(c.elements * updated_bytes() * home.mesh.copies()) / (home.stage_ranks() * at.shares());
     seconds[static_cast<size_t>(c.stage[0])] +=
         static_cast<double>(c.units) *
         cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;

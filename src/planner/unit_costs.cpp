@@ -168,8 +168,8 @@ const UnitCosts::Code& UnitCosts::code(StageKind kind, const StageMesh& mesh, co
     known->key_bytes += bytes_of_key;
     // Most tables are never looked at.
     return TimeTable(
-        [this, &stage, &segment, timers = std::vector<simulator::SegmentTimer>(), keys, rings = has_ring(mesh)](
-            i64 T) mutable {
+        [this, &stage, &segment, timers = std::vector<simulator::SegmentTimer>(), keys,
+         rings = has_ring(mesh)](i64 T) mutable {
           if (timers.empty()) timers = this->timers(stage, segment);
           Spent spent = slowest(timers, T, rings);
           return spent += keys;
@@ -267,9 +267,8 @@ const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, con
   capacity = (capacity + multiple - 1) / multiple * multiple;  // micro-batches are padded
   const auto [it, fresh] = least_of_pass_.try_emplace(key(kind, mesh, recompute, static_cast<int>(pass), capacity));
   // The head works in chunks of a power of two tokens. Activations that are long enough to be encoded may take longer.
-  const bool falling =
-      shares_rise_ && compression_.activations == codecs::Codec::none &&
-      (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
+  const bool falling = shares_rise_ && compression_.activations == codecs::Codec::none &&
+                       (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
   if (fresh) it->second = times(kind, mesh, recompute, pass).least(capacity, falling);
   return it->second;
 }

@@ -128,9 +128,9 @@ class LinkCounter {
     for (const layout::Part& part : step.parts)
       for (const layout::Piece& piece : part.sends) {
         const int from = ranks[static_cast<size_t>(part.rank)], to = ranks[static_cast<size_t>(piece.peer)];
-        add_bytes(uses_[0], from, to,
-                  compiler::wire_bytes(encoding, sent.type.dtype, piece.box.elements() * times, from, to,
-                                       plans_.cluster()));
+        add_bytes(
+            uses_[0], from, to,
+            compiler::wire_bytes(encoding, sent.type.dtype, piece.box.elements() * times, from, to, plans_.cluster()));
       }
   }
 

@@ -21,8 +21,13 @@ void expect_same_bits(std::vector<T> x, DType type) {
 }
 
 TEST(Lossless, every_bit_comes_back) {
-  std::vector<float> odd = {0.0F, -0.0F, 1e-45F, -1e-40F, std::numeric_limits<float>::infinity(),
-                            -std::numeric_limits<float>::infinity(), std::numeric_limits<float>::max()};
+  std::vector<float> odd = {0.0F,
+                            -0.0F,
+                            1e-45F,
+                            -1e-40F,
+                            std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::max()};
   for (const std::uint32_t nan : {0x7fc00000U, 0x7f800001U, 0xffc12345U, 0xffffffffU})
     odd.push_back(std::bit_cast<float>(nan));
   expect_same_bits(odd, DType::f32);

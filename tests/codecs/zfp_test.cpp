@@ -8,9 +8,8 @@ namespace switchyard::codecs {
 namespace {
 
 // zfpy 1.0.1: compress_numpy(x, rate=rate, write_header=False) of these blocks, and decompress_numpy of that.
-const std::vector<float> kBlocks = {1,       -2,     3.5F,        0.125F, 0,         0,       0,     0,
-                                    1e-3F,   -7e5F,  3e38F,       -1e-30F, 0.1F,      0.2F,    0.30000001F, 0.4F,
-                                    -1,      1,      -1,          1,      123456.78F, -0.001F, 9e-8F, 5e20F};
+const std::vector<float> kBlocks = {1,    -2,   3.5F,        0.125F, 0,  0, 0,  0, 1e-3F,      -7e5F,   3e38F, -1e-30F,
+                                    0.1F, 0.2F, 0.30000001F, 0.4F,   -1, 1, -1, 1, 123456.78F, -0.001F, 9e-8F, 5e20F};
 constexpr std::array<unsigned char, 24> kRate8 = {0x03, 0x89, 0xc8, 0xbe, 0x00, 0x00, 0x00, 0x00,
                                                   0xff, 0x89, 0x56, 0x6d, 0xfd, 0xec, 0x04, 0x49,
                                                   0x01, 0x85, 0x0a, 0x00, 0x89, 0xe9, 0x1e, 0xe9};
@@ -33,14 +32,34 @@ TEST(Zfp, the_stream_is_libzfps) {
 }
 
 TEST(Zfp, decoding_gives_libzfps_numbers) {
-  const std::vector<float> at8 = {0x1.ep-1F,  -0x1.08p+1F,  0x1.d8p+1F,   0x1.8p-3F,   0,         0,
-                                  0,          0,            -0x1p+121F,   -0x1.8p+122F, 0x1.ccp+127F, 0x1p+121F,
-                                  0x1.9p-4F,  0x1.98p-3F,   0x1.34p-2F,   0x1.9cp-2F,  -1,        1,
-                                  -1,         1,            -0x1p+63F,    0x1p+63F,    -0x1p+63F, 0x1.c8p+68F};
-  const std::vector<float> at16 = {1,           -2,           3.5F,           0.125F,       0,         0,
-                                   0,           0,            -0x1p+113F,     -0x1.cp+115F, 0x1.c36cp+127F, 0x1.4p+115F,
-                                   0x1.9996p-4F, 0x1.9999p-3F, 0x1.33338p-2F, 0x1.999a8p-2F, -1,       1,
-                                   -1,          1,            -0x1p+55F,      0x1p+55F,     -0x1p+55F, 0x1.b1c8p+68F};
+  const std::vector<float> at8 = {
+      0x1.ep-1F,    -0x1.08p+1F, 0x1.d8p+1F, 0x1.8p-3F,  0,          0,          0,  0, -0x1p+121F, -0x1.8p+122F,
+      0x1.ccp+127F, 0x1p+121F,   0x1.9p-4F,  0x1.98p-3F, 0x1.34p-2F, 0x1.9cp-2F, -1, 1, -1,         1,
+      -0x1p+63F,    0x1p+63F,    -0x1p+63F,  0x1.c8p+68F};
+  const std::vector<float> at16 = {1,
+                                   -2,
+                                   3.5F,
+                                   0.125F,
+                                   0,
+                                   0,
+                                   0,
+                                   0,
+                                   -0x1p+113F,
+                                   -0x1.cp+115F,
+                                   0x1.c36cp+127F,
+                                   0x1.4p+115F,
+                                   0x1.9996p-4F,
+                                   0x1.9999p-3F,
+                                   0x1.33338p-2F,
+                                   0x1.999a8p-2F,
+                                   -1,
+                                   1,
+                                   -1,
+                                   1,
+                                   -0x1p+55F,
+                                   0x1p+55F,
+                                   -0x1p+55F,
+                                   0x1.b1c8p+68F};
   EXPECT_EQ(there_and_back(Codec::zfp8, kBlocks), at8);
   EXPECT_EQ(there_and_back(Codec::zfp16, kBlocks), at16);
 }

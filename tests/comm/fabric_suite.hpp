@@ -343,10 +343,12 @@ inline void encoded_messages(Fabric& fabric, int channel_id, i64 row) {
       std::vector<float> big{1e8F}, sum{1}, minus{-1e8F};
       Transaction t{"encoded", row, {}};
       const Channel channel{channel_id, all_ranks(fabric)};
-      t.ops.push_back({.kind = Op::Kind::send, .peer = next, .block = contiguous(mine.data(), bytes),
-                       .dtype = DType::u8});
-      t.ops.push_back({.kind = Op::Kind::local, .block = contiguous(sum.data(), 4),
-                       .source = contiguous(big.data(), 4), .add = true});
+      t.ops.push_back(
+          {.kind = Op::Kind::send, .peer = next, .block = contiguous(mine.data(), bytes), .dtype = DType::u8});
+      t.ops.push_back({.kind = Op::Kind::local,
+                       .block = contiguous(sum.data(), 4),
+                       .source = contiguous(big.data(), 4),
+                       .add = true});
       t.ops.push_back({.kind = Op::Kind::recv,
                        .peer = before,
                        .block = contiguous(sum.data(), 4),
@@ -358,8 +360,10 @@ inline void encoded_messages(Fabric& fabric, int channel_id, i64 row) {
                            },
                        .encoded = at_most ? 2 * bytes + 100 : bytes,
                        .at_most = at_most});
-      t.ops.push_back({.kind = Op::Kind::local, .block = contiguous(sum.data(), 4),
-                       .source = contiguous(minus.data(), 4), .add = true});
+      t.ops.push_back({.kind = Op::Kind::local,
+                       .block = contiguous(sum.data(), 4),
+                       .source = contiguous(minus.data(), 4),
+                       .add = true});
       const Traffic earlier = fabric.traffic();
       fabric.run(channel, t);
       expect(came == std::vector<std::byte>(static_cast<size_t>(bytes), static_cast<std::byte>(before + 1)),

@@ -83,11 +83,10 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
 TEST(JobToml, codecs_of_all_strategies_become_those_of_each) {
   const Job job = good({"compression.gradients=int8", "compression.switches=lossless", "compression.smallest=1 MiB",
                         "bucket.0.strategy={dp = 4, compression = {gradients = \"int4\", links = \"hosts\"}}"});
-  EXPECT_EQ(job.buckets[0].strategy.compression,
-            (Compression{.gradients = codecs::Codec::int4,
-                         .switches = codecs::Codec::lossless,
-                         .links = CompressedLinks::hosts,
-                         .smallest = {1 << 20}}));
+  EXPECT_EQ(job.buckets[0].strategy.compression, (Compression{.gradients = codecs::Codec::int4,
+                                                              .switches = codecs::Codec::lossless,
+                                                              .links = CompressedLinks::hosts,
+                                                              .smallest = {1 << 20}}));
   expect_round_trip(job);
   EXPECT_THAT(to_toml(job), Not(HasSubstr("[compression]")));
   EXPECT_NE(fingerprint(job), fingerprint(good()));

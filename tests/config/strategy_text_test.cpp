@@ -46,8 +46,7 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   for (const char* text :
        {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0", "dp=2,packing=stream",
         "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4", "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",
-        "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3",
-        "dp=2,compression.gradients=int4,compression.links=hosts",
+        "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3", "dp=2,compression.gradients=int4,compression.links=hosts",
         "dp=2,ring=2,compression.gradients=top-1-of-128,compression.error_feedback=off,compression.keys=bf16"})
     EXPECT_EQ(again(text), text);
 }

@@ -91,8 +91,7 @@ TEST(CostBounds, of_micro_batches_are_near_the_times) {
     for (const Shape& shape : p.shapes) {
       const i64 capacity = capacities(p.model, range).back();
       sum += p.model.micro_batches_bound(shape, capacity, range) / p.model.seconds(shape, capacity, range);
-      of_layers +=
-          packed_layers(p.model, {&shape}, capacity, range).front() / p.model.seconds(shape, capacity, range);
+      of_layers += packed_layers(p.model, {&shape}, capacity, range).front() / p.model.seconds(shape, capacity, range);
       ++count;
     }
   }

@@ -159,7 +159,12 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_blocks_share_what_is_
           const Shape shape{p, config::Recompute::none, config::ScheduleKind::zeropp, 0, every};
           const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
           const bool both = intra < 10e9 && p.code_ranks() > 1;  // collectives of code and transfers fill slow links
-          EXPECT_NEAR(said, exact, (both ? 0.3 : intra < 10e9 ? 0.2 : 0.1) * exact) << to_string(shape) << ", " << intra;
+          EXPECT_NEAR(said, exact,
+                      (both           ? 0.3
+                       : intra < 10e9 ? 0.2
+                                      : 0.1) *
+                          exact)
+              << to_string(shape) << ", " << intra;
         }
 }
 
@@ -187,8 +192,8 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
     for (int mbs = 1; mbs <= 11; ++mbs) {
       const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks),
                                                   {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
-      const std::vector<int> peak =
-          schedule::peak_in_flight(compiler::schedule_of(shape.schedule, chunks, cap, shape.every, none, mbs, 1e9, 0).order);
+      const std::vector<int> peak = schedule::peak_in_flight(
+          compiler::schedule_of(shape.schedule, chunks, cap, shape.every, none, mbs, 1e9, 0).order);
       for (int stage = 0; stage < pp; ++stage)
         EXPECT_GE(most_kept(shape, stage, mbs), peak[static_cast<size_t>(stage)])
             << to_string(shape) << ", stage " << stage << ", " << mbs;

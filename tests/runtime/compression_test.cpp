@@ -244,9 +244,9 @@ TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
 
 TEST(Compression, MemoryOfEncodedMessagesIsPredictedToTheByte) {
   kernels::install_rank_allocator();
-  for (const auto& [spec, exact] : {std::pair("4,1,1", true), std::pair("2,2,1", true), std::pair("dp=4,zero=3", true),
-                                    std::pair("ring=4", true), std::pair("ring=4,exchange=ring", true),
-                                    std::pair("1,4,1", true), std::pair("2,1,2", false)})
+  for (const auto& [spec, exact] :
+       {std::pair("4,1,1", true), std::pair("2,2,1", true), std::pair("dp=4,zero=3", true), std::pair("ring=4", true),
+        std::pair("ring=4,exchange=ring", true), std::pair("1,4,1", true), std::pair("2,1,2", false)})
     for (const Codec codec : {Codec::int8, Codec::lossless, Codec::top_32}) {
       SCOPED_TRACE(spec);
       const Job job{{spec}, {kLongest}, 4, 2, 1, precision_from("fp32")};
