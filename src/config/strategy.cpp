@@ -108,12 +108,11 @@ class Validator {
     for (const Group& group : strategy_.groups)
       stages = std::max(stages, static_cast<int>(group.stages.size()) / strategy_.chunk_count());
     if (blockwise && strategy_.every == 1 && stages > 1)
-      error(
-          "every",
-          "= 1: schedule \"zeropp\" takes blocks of so many micro-batches through one chunk after the other, and with "
-          "blocks of one, one stage works at a time. Use every = {}, with which none of {} stages has to wait, or as "
-          "many as fit the memory.",
-          2 * stages - 1, stages);
+      error("every",
+            "= 1: schedule \"zeropp\" takes blocks of so many micro-batches through one chunk after the other, and "
+            "with blocks of one, one stage works at a time. Use every = {}, with which none of {} stages has to "
+            "wait, or as many as fit the memory.",
+            2 * stages - 1, stages);
   }
 
   void check_group(const Group& group, const std::string& place) {

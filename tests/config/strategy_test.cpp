@@ -256,11 +256,10 @@ TEST(Strategy, chunks_and_orders_that_do_not_fit_are_refused) {
                   }),
             "no error");
   EXPECT_EQ(error(ScheduleKind::zeropp, [](Strategy& s) { s.every = 4; }), "no error") << "which has blocks anyway";
-  EXPECT_EQ(
-      error(ScheduleKind::zeropp, [](Strategy&) {}),
-      "strategy \"1,2,2\": every = 1: schedule \"zeropp\" takes blocks of so many micro-batches through one chunk "
-      "after the other, and with blocks of one, one stage works at a time. Use every = 3, with which none of 2 "
-      "stages has to wait, or as many as fit the memory.");
+  EXPECT_EQ(error(ScheduleKind::zeropp, [](Strategy&) {}),
+            "strategy \"1,2,2\": every = 1: schedule \"zeropp\" takes blocks of so many micro-batches through one "
+            "chunk after the other, and with blocks of one, one stage works at a time. Use every = 3, with which none "
+            "of 2 stages has to wait, or as many as fit the memory.");
   const Strategy one_stage = strategy_from_spec("4,1,1", 4, 4, with(ScheduleKind::zeropp));
   EXPECT_EQ(message_of([&] { validate(one_stage, model_with(4), 4); }), "no error") << "ZeRO-3's order";
   EXPECT_THAT(error(ScheduleKind::gpipe, [](Strategy& s) { s.order = {.order = schedule::Order(3), .mbs = 0}; }),

@@ -5,6 +5,7 @@
 #include "base/errors.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/job_plans.hpp"
+#include "compiler/memory.hpp"
 #include "compiler/replica_schedule.hpp"
 #include "ir/autodiff.hpp"
 #include "models/build.hpp"
@@ -168,6 +169,35 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_blocks_share_what_is_
         }
 }
 
+// Of a rank with whole blocks: what its chunks and their gradients take beside home.
+TEST(CostModel, memory_of_blocks_is_about_what_the_program_takes) {
+  const std::vector<i64> lengths(24, 1024);
+  for (Placement p : {Placement{2, {}, 2}, Placement{4, {}, 2}, Placement{1, depth(2, 1), 2}})
+    for (p.chunks = 1; p.chunks <= 2; ++p.chunks)
+      for (const int every : {2, 3, 6}) {
+        if (p.mesh.replicas() == 1) p.zero = 3;
+        const Case one(Case::hardware(p.ranks(), 20e9, 1), {lengths});
+        const Shape shape{p, config::Recompute::none, config::ScheduleKind::zeropp, 0, every};
+        const i64 said = one.model.need(shape, 1024, one.all()).total() + one.model.home_bytes({p});
+        config::Job job;
+        job.model.config = one.units.model();
+        job.run.ranks = p.ranks();
+        job.buckets = {{1024, {}, strategy_of(shape, 4, 1024)}};
+        ir::Graph graph = models::build(one.units.model(), one.units.precision(), models::Output::loss);
+        ir::differentiate(graph);
+        const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, one.units.hardware().placement(),
+                                    switching::Planner::relay);
+        const batch::StepPlan plan =
+            batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(one.units.model()));
+        i64 peak = 0;
+        const ir::Program program = compiler::assemble(plan, plans, {});
+        for (const compiler::MemoryPeak& of_rank : compiler::predict_all(program, plan, plans))
+          peak = std::max(peak, of_rank.total);
+        EXPECT_NEAR(static_cast<double>(said), static_cast<double>(peak), 0.2 * static_cast<double>(peak))
+            << to_string(shape);
+      }
+}
+
 // A host that issues operators more slowly than the device computes, and one that waits for its device.
 TEST(CostModel, takes_what_the_simulator_takes_where_the_host_is_slow) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
@@ -192,8 +222,9 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
     for (int mbs = 1; mbs <= 11; ++mbs) {
       const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks),
                                                   {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
-      const std::vector<int> peak = schedule::peak_in_flight(
-          compiler::schedule_of(shape.schedule, chunks, cap, shape.every, none, mbs, 1e9, 0).order);
+      const schedule::Schedule made =
+          compiler::schedule_of(shape.schedule, chunks, cap, shape.every, none, mbs, 1e9, 0);
+      const std::vector<int> peak = schedule::peak_in_flight(made.order);
       for (int stage = 0; stage < pp; ++stage)
         EXPECT_GE(most_kept(shape, stage, mbs), peak[static_cast<size_t>(stage)])
             << to_string(shape) << ", stage " << stage << ", " << mbs;

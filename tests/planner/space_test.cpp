@@ -62,9 +62,8 @@ TEST(Space, zeropp_comes_where_parameters_are_gathered_in_blocks_of_three_sizes)
   EXPECT_EQ(found({.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::ulysses}}, 6), all);
   EXPECT_TRUE(found({.stage_ranks = {1}, .pp = {3}}, 3).empty()) << "nobody holds a copy";
   EXPECT_TRUE(found({.stage_ranks = {2}, .pp = {1}}, 4).empty()) << "with one stage it is ZeRO-3";
-  for (const auto& [chunks, every, zero] :
-       found({.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::depth}}, 12))
-    EXPECT_EQ(zero, 1) << "depth gathers anyway";
+  const SpaceLimits depths{.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::depth}};
+  for (const auto& [chunks, every, zero] : found(depths, 12)) EXPECT_EQ(zero, 1) << "depth gathers anyway";
   const Shape shape{{2, {}, 3, Order::data_inside, 0, 2, schedule::Placement::loop, 3},
                     config::Recompute::none,
                     config::ScheduleKind::zeropp,
