@@ -59,8 +59,8 @@ def peers(launcher, path, arguments, options):
 def check(strategy, options, mine, theirs):
     apart = max(abs(a - b) / b for a, b in zip(mine, theirs))
     if apart > CLOSE:
-        sys.exit(f"peer_on_hosts: the losses of {strategy} and {options} differ by {apart:.1e}: they train on different "
-                 "documents or another model")
+        sys.exit(f"peer_on_hosts: the losses of {strategy} and {options} differ by {apart:.1e}: they train on "
+                 "different documents or another model")
 
 
 def row(launcher, path, strategy, candidates, arguments, ranks):
@@ -104,9 +104,9 @@ def main():
             line = row(launcher, path, strategy, candidates, arguments, ranks)
             print(line, end="", flush=True)
             text += line
-    words = (f"bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --inter {arguments.inter} --intra {arguments.intra} "
-             f"--cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} --steps {arguments.steps} "
-             f"--tokens {arguments.tokens}")
+    words = (f"bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --inter {arguments.inter} --intra "
+             f"{arguments.intra} --cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} "
+             f"--steps {arguments.steps} --tokens {arguments.tokens}")
     when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
     (arguments.out / "peer_on_hosts.md").write_text(
         f"# The demo's job on two test hosts beside {arguments.peer_name}\n\n{when}\n\n{text}")

@@ -35,8 +35,8 @@ TABLES = {
 }
 LOSSLESS = ("none", "lossless")
 CLOSE = 1e-4  # relative difference of losses, in fp32
-HEAD = ("| way | seconds per step | tokens/s | the first one's seconds / these, each round | simulated, error | MB between "
-        "hosts a step | loss of the last step |\n|---|---|---|---|---|---|---|\n")
+HEAD = ("| way | seconds per step | tokens/s | the first one's seconds / these, each round | simulated, error | MB "
+        "between hosts a step | loss of the last step |\n|---|---|---|---|---|---|---|\n")
 
 
 def settings(codecs, ranks, tokens):
@@ -90,9 +90,9 @@ def main():
         text = links + HEAD + "".join(way.row(all_ways[0], arguments.program, profile, arguments.steps)
                                       for way in all_ways)
     print(text)
-    words = (f"bench/ways_on_hosts.py {arguments.table} --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
-             f"--cores {arguments.cores} --hosts {arguments.hosts} --slots {arguments.slots} --rounds {arguments.rounds} "
-             f"--steps {arguments.steps} --tokens {arguments.tokens}")
+    words = (f"bench/ways_on_hosts.py {arguments.table} --cluster TOOL --inter {arguments.inter} --intra "
+             f"{arguments.intra} --cores {arguments.cores} --hosts {arguments.hosts} --slots {arguments.slots} "
+             f"--rounds {arguments.rounds} --steps {arguments.steps} --tokens {arguments.tokens}")
     when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
     (arguments.out / f"{arguments.table}_on_hosts.md").write_text(f"# {title}\n\n{when}\n\n{text}")
     losses = [way.log[-1]["loss"] for way in all_ways if way.lossless]
