@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"ZbVTied", "2,1,2", settings(ScheduleKind::zb_v), true},
         Case{"ZeroBubbleTied", "1,2,2", settings(ScheduleKind::zero_bubble), true},
         Case{"ZbVCutVocabulary", "1,2,2", settings(ScheduleKind::zb_v)},
-        Case{"ZeroPP", "1,1,2", settings(ScheduleKind::zeropp)},
+        Case{"ZeroPP", "every=2,pp=2", settings(ScheduleKind::zeropp)},
         Case{"ZeroPPInBlocks", "every=3,pp=3", settings(ScheduleKind::zeropp), true},
         Case{"ZeroPPThreeChunks", "every=2,tp=2,pp=2", settings(ScheduleKind::zeropp, 3)},
         Case{"ZeroPPOneChunk", "every=4,dp=2,pp=2", settings(ScheduleKind::zeropp, 1)},

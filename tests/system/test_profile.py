@@ -46,7 +46,7 @@ def test_a_job_that_leaves_its_strategies_open_is_planned_and_trains(profile, jo
     told = [line for line in result.stderr.splitlines() if line.startswith("plan: ")]
     assert len(told) == 3 and "a step predicted on" in told[0] and "limited by" in told[2], told
     planned = (tmp_path / "out" / "job.toml").read_text()
-    assert "[[bucket]]" in planned and "auto" not in planned
+    assert "[[bucket]]" in planned and 'strategy = "auto"' not in planned
     compared = json.loads((tmp_path / "out" / "plan.json").read_text())["candidates"]
     assert len(compared) > 1 and sum(plan["chosen"] for plan in compared) == 1
     page = tiny.run([tiny.PROGRAM, "report", tmp_path / "out"])
