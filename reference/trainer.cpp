@@ -1,12 +1,11 @@
 // The reference trainer: a small LLaMA trained by plain loops in double, for comparison with everything else.
 //
-// It shares no code with the rest of the project, uses only the standard library, and prefers the obvious loop to the
-// fast one. Every backward pass is derived by hand next to its loop. Documents are computed one after another, so that
-// nothing can leak from one to another, and there is no batch dimension, no parallelism and no stored graph.
+// It shares no code with the rest of the project, uses only the standard library, and prefers the obvious loop to the fast one.
+// Every backward pass is derived by hand next to its loop. Documents are computed one after another, so that nothing can leak
+// from one to another, and there is no batch dimension, no parallelism and no stored graph.
 //
-// Shapes: T tokens of one document, H hidden, N query heads, K key/value heads, D head size, F feed-forward, V
-// vocabulary. All arrays are row-major; a weight is (out, in), as Hugging Face stores it; `a += b` on a gradient means
-// it accumulates.
+// Shapes: T tokens of one document, H hidden, N query heads, K key/value heads, D head size, F feed-forward, V vocabulary.
+// All arrays are row-major; a weight is (out, in), as Hugging Face stores it; `a += b` on a gradient means it accumulates.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -171,9 +170,7 @@ Tensors read_safetensors(const fs::path& path) {
   for (const auto& [key, dtype] : index) {
     if (!key.ends_with(ending)) continue;
     const std::string name = key.substr(0, key.size() - ending.size());
-    const auto number = [&](const std::string& entry) {
-      return static_cast<size_t>(get_number(index, name + entry, where));
-    };
+    const auto number = [&](const std::string& entry) { return static_cast<size_t>(get_number(index, name + entry, where)); };
     Tensor tensor{dtype, {}, {}};
     for (size_t i = 0; index.contains(name + "/shape/" + std::to_string(i)); ++i)
       tensor.shape.push_back(number("/shape/" + std::to_string(i)));
@@ -181,14 +178,10 @@ Tensors read_safetensors(const fs::path& path) {
     if (end > file.size() - 8 - header || begin > end || end - begin != n * (dtype == "F32" ? 4 : 8))
       fail(where + ": " + name + " is cut off or has a wrong size");
     const char* data = file.data() + 8 + header + begin;
-    if (dtype == "F32")
-      tensor.values = from_bytes<float>(data, n);
-    else if (dtype == "F64")
-      tensor.values = from_bytes<double>(data, n);
-    else if (dtype == "I64")
-      tensor.values = from_bytes<int64_t>(data, n);
-    else
-      fail(where + ": " + name + " has dtype " + dtype + "; F32, F64 and I64 are known");
+    if (dtype == "F32") tensor.values = from_bytes<float>(data, n);
+    else if (dtype == "F64") tensor.values = from_bytes<double>(data, n);
+    else if (dtype == "I64") tensor.values = from_bytes<int64_t>(data, n);
+    else fail(where + ": " + name + " has dtype " + dtype + "; F32, F64 and I64 are known");
     tensors[name] = std::move(tensor);
   }
   return tensors;
@@ -198,12 +191,9 @@ void write_safetensors(const fs::path& path, const Tensors& tensors) {
   std::string header = "{", data;
   for (const auto& [name, tensor] : tensors) {
     const size_t begin = data.size();
-    if (tensor.dtype == "F32")
-      append_bytes<float>(data, tensor.values);
-    else if (tensor.dtype == "F64")
-      append_bytes<double>(data, tensor.values);
-    else
-      append_bytes<int64_t>(data, tensor.values);
+    if (tensor.dtype == "F32") append_bytes<float>(data, tensor.values);
+    else if (tensor.dtype == "F64") append_bytes<double>(data, tensor.values);
+    else append_bytes<int64_t>(data, tensor.values);
     header += (header.size() > 1 ? ",\"" : "\"") + name + "\":{\"dtype\":\"" + tensor.dtype + "\",\"shape\":[";
     for (size_t i = 0; i < tensor.shape.size(); ++i) header += (i ? "," : "") + std::to_string(tensor.shape[i]);
     header += "],\"data_offsets\":[" + std::to_string(begin) + "," + std::to_string(data.size()) + "]}";
@@ -268,13 +258,12 @@ std::string to_json(const Config& c) {
   out << R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "attention_bias": false, "mlp_bias": false,)"
       << R"( "hidden_act": "silu", "dtype": "float32", "max_position_embeddings": 4096, "hidden_size": )" << c.hidden
       << R"(, "num_hidden_layers": )" << c.layers << R"(, "num_attention_heads": )" << c.heads
-      << R"(, "num_key_value_heads": )" << c.kv_heads << R"(, "head_dim": )" << c.head_size
-      << R"(, "intermediate_size": )" << c.ffn << R"(, "vocab_size": )" << c.vocab << R"(, "rms_norm_eps": )"
-      << c.norm_eps << R"(, "rope_theta": )" << c.rope_theta << R"(, "tie_word_embeddings": )"
-      << (c.tied ? "true" : "false");
+      << R"(, "num_key_value_heads": )" << c.kv_heads << R"(, "head_dim": )" << c.head_size << R"(, "intermediate_size": )" << c.ffn
+      << R"(, "vocab_size": )" << c.vocab << R"(, "rms_norm_eps": )" << c.norm_eps << R"(, "rope_theta": )" << c.rope_theta
+      << R"(, "tie_word_embeddings": )" << (c.tied ? "true" : "false");
   if (c.rope_factor != 0)
-    out << R"(, "rope_scaling": {"rope_type": "llama3", "factor": )" << c.rope_factor << R"(, "low_freq_factor": )"
-        << c.rope_low << R"(, "high_freq_factor": )" << c.rope_high << R"(, "original_max_position_embeddings": )"
+    out << R"(, "rope_scaling": {"rope_type": "llama3", "factor": )" << c.rope_factor << R"(, "low_freq_factor": )" << c.rope_low
+        << R"(, "high_freq_factor": )" << c.rope_high << R"(, "original_max_position_embeddings": )"
         << static_cast<size_t>(c.rope_original) << "}";
   out << "}\n";
   return out.str();
@@ -375,8 +364,8 @@ class Random {
   uint64_t state_;
 };
 
-/// Weights that leave no part of the model idle: matrices about 1.5 / sqrt(in), norm gains about 1. Rounded to float,
-/// so that a float32 file holds them exactly.
+/// Weights that leave no part of the model idle: matrices about 1.5 / sqrt(in), norm gains about 1. Rounded to float, so that
+/// a float32 file holds them exactly.
 Model random_model(const Config& config, Random& random) {
   Model model(config);
   for (Parameter* p : model.parameters()) {
@@ -402,8 +391,7 @@ Floats linear(const Floats& x, const Floats& w, size_t T, size_t I, size_t O) {
 }
 
 /// dx (T, I) += dy w  and  dw (O, I) += dy^T x: the two factors of each product, times its dy.
-void linear_backward(Floats& dx, Floats& dw, const Floats& dy, const Floats& x, const Floats& w, size_t T, size_t I,
-                     size_t O) {
+void linear_backward(Floats& dx, Floats& dw, const Floats& dy, const Floats& x, const Floats& w, size_t T, size_t I, size_t O) {
   for (size_t t = 0; t < T; ++t)
     for (size_t o = 0; o < O; ++o) {
       const double d = dy[t * O + o];
@@ -428,8 +416,7 @@ Floats rms_norm(Floats& r, const Floats& x, const Floats& w, size_t T, size_t H,
 }
 
 /// dr/dx_j = -r^3 x_j / H, hence  dx_j += r w_j dy_j - r^3 x_j / H * sum_i(w_i dy_i x_i)  and  dw_i += dy_i x_i r.
-void rms_norm_backward(Floats& dx, Floats& dw, const Floats& dy, const Floats& x, const Floats& r, const Floats& w,
-                       size_t T, size_t H) {
+void rms_norm_backward(Floats& dx, Floats& dw, const Floats& dy, const Floats& x, const Floats& r, const Floats& w, size_t T, size_t H) {
   for (size_t t = 0; t < T; ++t) {
     double dot = 0;
     for (size_t i = 0; i < H; ++i) {
@@ -441,8 +428,7 @@ void rms_norm_backward(Floats& dx, Floats& dw, const Floats& dy, const Floats& x
   }
 }
 
-/// Angle per position of each pair of dimensions: theta^(-2i/D), with the llama3 scaling by wavelength where
-/// configured.
+/// Angle per position of each pair of dimensions: theta^(-2i/D), with the llama3 scaling by wavelength where configured.
 Floats rope_frequencies(const Config& c) {
   Floats frequencies(c.head_size / 2);
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -460,8 +446,8 @@ Floats rope_frequencies(const Config& c) {
   return frequencies;
 }
 
-/// Rotates x (T, heads, D) in place: the pair (i, i + D/2) at position t turns by t * frequency_i. A rotation's
-/// transpose is its inverse, so the backward pass is the same function with direction -1.
+/// Rotates x (T, heads, D) in place: the pair (i, i + D/2) at position t turns by t * frequency_i. A rotation's transpose is
+/// its inverse, so the backward pass is the same function with direction -1.
 void rope(Floats& x, const Floats& frequencies, size_t T, size_t heads, size_t D, double direction) {
   for (size_t t = 0; t < T; ++t)
     for (size_t i = 0; i < D / 2; ++i) {
@@ -486,8 +472,8 @@ double softmax(double* scores, size_t n) {
   return top + std::log(sum);
 }
 
-/// Causal attention, query head n with key/value head n / (N/K):  p_ts = softmax_{s <= t}(q_t k_s / sqrt(D)),  y_t =
-/// sum_s p_ts v_s. q, y (T, N, D)   k, v (T, K, D)   p (N, T, T), zero above the diagonal
+/// Causal attention, query head n with key/value head n / (N/K):  p_ts = softmax_{s <= t}(q_t k_s / sqrt(D)),  y_t = sum_s p_ts v_s.
+/// q, y (T, N, D)   k, v (T, K, D)   p (N, T, T), zero above the diagonal
 Floats attention(Floats& p, const Floats& q, const Floats& k, const Floats& v, size_t T, const Config& c) {
   const size_t N = c.heads, K = c.kv_heads, D = c.head_size;
   const double scale = 1 / std::sqrt(static_cast<double>(D));
@@ -512,10 +498,9 @@ Floats attention(Floats& p, const Floats& q, const Floats& k, const Floats& v, s
 }
 
 /// With dp_ts = dy_t v_s, softmax gives da_ts = p_ts (dp_ts - sum_u p_tu dp_tu) for the scaled scores a; then
-/// dq_t += da_ts k_s / sqrt(D),  dk_s += da_ts q_t / sqrt(D),  dv_s += p_ts dy_t. Query heads of one group add into one
-/// k, v.
-void attention_backward(Floats& dq, Floats& dk, Floats& dv, const Floats& dy, const Floats& p, const Floats& q,
-                        const Floats& k, const Floats& v, size_t T, const Config& c) {
+/// dq_t += da_ts k_s / sqrt(D),  dk_s += da_ts q_t / sqrt(D),  dv_s += p_ts dy_t. Query heads of one group add into one k, v.
+void attention_backward(Floats& dq, Floats& dk, Floats& dv, const Floats& dy, const Floats& p, const Floats& q, const Floats& k,
+                        const Floats& v, size_t T, const Config& c) {
   const size_t N = c.heads, K = c.kv_heads, D = c.head_size;
   const double scale = 1 / std::sqrt(static_cast<double>(D));
   Floats dp(T);
@@ -565,8 +550,7 @@ struct DocumentState {
   Floats x, r, n;  // last layer's output (T, H), (T), normalised (T, H)
 };
 
-/// Returns the layer's output (T, H):  m = x + o(attention(norm1(x))),  out = m + down(silu(gate(norm2(m))) *
-/// up(norm2(m))).
+/// Returns the layer's output (T, H):  m = x + o(attention(norm1(x))),  out = m + down(silu(gate(norm2(m))) * up(norm2(m))).
 Floats layer_forward(LayerState& s, const Layer& l, const Config& c, const Floats& frequencies, Floats x) {
   const size_t H = c.hidden, F = c.ffn, Q = c.heads * c.head_size, KV = c.kv_heads * c.head_size, T = x.size() / H;
   s.x = std::move(x);
@@ -590,8 +574,8 @@ Floats layer_forward(LayerState& s, const Layer& l, const Config& c, const Float
   return out;
 }
 
-/// Takes d(loss)/d(output), adds the layer's weight gradients, returns d(loss)/d(input). A residual stream's gradient
-/// is the sum of what comes straight from above and what comes back through the branch.
+/// Takes d(loss)/d(output), adds the layer's weight gradients, returns d(loss)/d(input). A residual stream's gradient is the
+/// sum of what comes straight from above and what comes back through the branch.
 Floats layer_backward(const LayerState& s, Layer& l, const Config& c, const Floats& frequencies, Floats dout) {
   const size_t H = c.hidden, F = c.ffn, Q = c.heads * c.head_size, KV = c.kv_heads * c.head_size, T = dout.size() / H;
   Floats dactivation(T * F, 0), dgate(T * F), dup(T * F), dn2(T * H, 0);
@@ -638,8 +622,7 @@ Floats document_forward(DocumentState& s, Model& model, const Floats& frequencie
 }
 
 /// Adds the gradients of every parameter, given d(loss)/d(logits) (T, V).
-void document_backward(const DocumentState& s, Model& model, const Floats& frequencies, const Document& tokens,
-                       const Floats& dlogits) {
+void document_backward(const DocumentState& s, Model& model, const Floats& frequencies, const Document& tokens, const Floats& dlogits) {
   const Config& c = model.config;
   const size_t T = tokens.size(), H = c.hidden;
   Floats dn(T * H, 0), dx(T * H, 0);
@@ -659,8 +642,7 @@ struct Evaluation {
 
 /// Loss of the batch, and with `gradients` its derivative in every Parameter::g (overwritten).
 ///
-/// loss = 1/labels * sum_t (log(sum_v exp(z_tv)) - z_t,label),  so  dloss/dz_tv = (softmax(z_t)_v - [v = label]) /
-/// labels.
+/// loss = 1/labels * sum_t (log(sum_v exp(z_tv)) - z_t,label),  so  dloss/dz_tv = (softmax(z_t)_v - [v = label]) / labels.
 Evaluation evaluate(Model& model, const Batch& batch, bool gradients) {
   const Floats frequencies = rope_frequencies(model.config);
   const size_t V = model.config.vocab;
@@ -708,8 +690,7 @@ double gradient_norm(Model& model) {
   return std::sqrt(sum);
 }
 
-/// AdamW, step = 1, 2, ...; gradients are scaled by min(1, clip / (norm + 1e-6)) first. Tensors of one dimension don't
-/// decay.
+/// AdamW, step = 1, 2, ...; gradients are scaled by min(1, clip / (norm + 1e-6)) first. Tensors of one dimension don't decay.
 void adamw(Model& model, const Optimizer& o, size_t step, double norm) {
   const double scale = std::min(1.0, o.clip / (norm + 1e-6));
   const double lr = o.lr[std::min(step, o.lr.size()) - 1];
@@ -737,8 +718,7 @@ Batch read_input(const fs::path& path) {
   size_t at = 0;
   for (const double length : tensors["doc_lengths"].values) {
     Document document;
-    for (size_t i = 0; i < static_cast<size_t>(length) && at < tokens.size(); ++i)
-      document.push_back(static_cast<size_t>(tokens[at++]));
+    for (size_t i = 0; i < static_cast<size_t>(length) && at < tokens.size(); ++i) document.push_back(static_cast<size_t>(tokens[at++]));
     batch.push_back(document);
   }
   if (batch.empty() || at != tokens.size()) fail(path.string() + ": doc_lengths don't cut tokens");
@@ -874,9 +854,8 @@ void write_fixture(const fs::path& folder, const Batch& batch, const Tensors& re
     }
   }
   const Shape all{tokens.size()}, documents{batch.size()};
-  write_safetensors(folder / "input.safetensors", {{"tokens", {"I64", all, tokens}},
-                                                   {"labels", {"I64", all, labels}},
-                                                   {"doc_lengths", {"I64", documents, lengths}}});
+  write_safetensors(folder / "input.safetensors",
+                    {{"tokens", {"I64", all, tokens}}, {"labels", {"I64", all, labels}}, {"doc_lengths", {"I64", documents, lengths}}});
   Tensors expected;
   for (const auto& [name, tensor] : results)
     if (!name.starts_with("initial.") && !name.starts_with("final.")) expected[name] = tensor;
@@ -885,7 +864,7 @@ void write_fixture(const fs::path& folder, const Batch& batch, const Tensors& re
 
 // ---------------------------------------------------------------- command line
 
-const char* const kUsage =
+const char* const kUsage = 
     R"(usage: reference FOLDER [options]                       train the model of FOLDER (config.json, model.safetensors)
        reference --random SEED --model SIZES [options]  train a random one; SIZES: hidden,layers,heads,kv_heads,ffn,vocab
   --steps N              optimizer steps (5)
@@ -924,15 +903,13 @@ std::vector<size_t> parse_sizes(const std::string& option, const std::string& te
 
 /// Options and their values; "" is the folder.
 std::map<std::string, std::string> parse(int argc, char** argv) {
-  std::map<std::string, std::string> options{
-      {"--steps", "5"}, {"--lr", "1e-3"},      {"--lengths", "9,4,1,13"}, {"--tied", "0"}, {"--documents", ""},
-      {"--dump", ""},   {"--write-model", ""}, {"--random", ""},          {"--model", ""}, {"--rope-llama3", ""},
-      {"", ""}};
+  std::map<std::string, std::string> options{{"--steps", "5"}, {"--lr", "1e-3"}, {"--lengths", "9,4,1,13"}, {"--tied", "0"},
+                                             {"--documents", ""}, {"--dump", ""}, {"--write-model", ""}, {"--random", ""},
+                                             {"--model", ""}, {"--rope-llama3", ""}, {"", ""}};
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     const bool folder = !word.starts_with("-");
-    if (!options.contains(folder ? "" : word) || (folder && !options[""].empty()))
-      fail("unknown argument " + word + "; see --help");
+    if (!options.contains(folder ? "" : word) || (folder && !options[""].empty())) fail("unknown argument " + word + "; see --help");
     if (!folder && i + 1 >= argc) fail(word + ": needs a value");
     options[folder ? "" : word] = folder ? word : argv[++i];
   }
@@ -943,14 +920,8 @@ std::map<std::string, std::string> parse(int argc, char** argv) {
 Config parse_model(const std::string& sizes, bool tied, const std::string& rope_llama3) {
   const std::vector<size_t> n = parse_sizes("--model", sizes);
   if (n.size() != 6) fail("--model: needs hidden,layers,heads,kv_heads,ffn,vocab");
-  Config c{.hidden = n[0],
-           .layers = n[1],
-           .heads = n[2],
-           .kv_heads = n[3],
-           .head_size = n[0] / std::max<size_t>(n[2], 1),
-           .ffn = n[4],
-           .vocab = n[5],
-           .tied = tied};
+  Config c{.hidden = n[0], .layers = n[1], .heads = n[2], .kv_heads = n[3], .head_size = n[0] / std::max<size_t>(n[2], 1), .ffn = n[4],
+           .vocab = n[5], .tied = tied};
   if (!rope_llama3.empty()) {
     const Floats rope = parse_list("--rope-llama3", rope_llama3);
     if (rope.size() != 4) fail("--rope-llama3: needs factor,low,high,original length");
@@ -964,17 +935,12 @@ void run(std::map<std::string, std::string> options) {
   const bool is_random = options[""].empty();
   const fs::path folder = options[""];
   Random random(is_random ? parse_sizes("--random", options["--random"])[0] : 0);
-  Model model =
-      is_random
-          ? random_model(parse_model(options["--model"], options["--tied"] == "1", options["--rope-llama3"]), random)
-          : read_model(folder);
+  Model model = is_random ? random_model(parse_model(options["--model"], options["--tied"] == "1", options["--rope-llama3"]), random)
+                          : read_model(folder);
   std::vector<Batch> batches;
-  if (!options["--documents"].empty())
-    batches = read_documents(options["--documents"]);
-  else if (is_random)
-    batches = {random_batch(model.config, parse_sizes("--lengths", options["--lengths"]), random)};
-  else
-    batches = {read_input(folder / "input.safetensors")};
+  if (!options["--documents"].empty()) batches = read_documents(options["--documents"]);
+  else if (is_random) batches = {random_batch(model.config, parse_sizes("--lengths", options["--lengths"]), random)};
+  else batches = {read_input(folder / "input.safetensors")};
   check_batches(batches, model.config);
   const size_t steps = parse_sizes("--steps", options["--steps"])[0];
   if (steps == 0) fail("--steps: at least 1");
