@@ -74,6 +74,15 @@ def add_hosts(parser, cores, slots=2, hosts=2):
     parser.add_argument("--out", type=Path, default=ROOT / "bench/results")
 
 
+def write_page(name, title, text, arguments, options, program="", table=""):
+    """Writes name.md: a title, the command with these options, and the text. program: whose page it is, if not of this
+    name; table: what comes before the options."""
+    values = " ".join(f"--{option} {getattr(arguments, option)}" for option in options)
+    words = f"bench/{program or name}.py {table + ' ' if table else ''}--cluster TOOL {values}"
+    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
+    (arguments.out / f"{name}.md").write_text(f"# {title}\n\n{when}\n\n{text}")
+
+
 @contextlib.contextmanager
 def hosts_of(arguments):
     """Hosts while it lasts: the command that launches a program there."""
@@ -104,11 +113,8 @@ def main():
             errors.append(abs(error))
             print(line, end="", flush=True)
             text += line
-    words = (f"bench/demo_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
-             f"--cores {arguments.cores} --steps {arguments.steps}")
-    title = "# The demo's job on two test hosts, measured and predicted"
-    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
-    (arguments.out / "demo_on_hosts.md").write_text(f"{title}\n\n{when}\n\n{text}")
+    write_page("demo_on_hosts", "The demo's job on two test hosts, measured and predicted", text, arguments,
+               ["inter", "intra", "cores", "steps"])
     sys.exit(max(errors) > BOUND)
 
 

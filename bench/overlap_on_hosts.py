@@ -14,13 +14,11 @@ overlap_on_hosts.md to --out.
 """
 
 import argparse
-import datetime
 import json
-import os
 import tempfile
 from pathlib import Path
 
-from demo_on_hosts import add_hosts, hosts_of, profiled, write_job
+from demo_on_hosts import add_hosts, hosts_of, profiled, write_job, write_page
 from machine_jobs import call, median, seconds_of
 
 TOKENS = 4096  # a step
@@ -77,16 +75,12 @@ def main():
         print(text, end="", flush=True)
         for strategy in arguments.strategy:
             path = write_job(Path(folder) / strategy, strategy, arguments.data)
-            line = row(arguments.program, launcher, path, profile, strategy, 2 * arguments.slots, arguments.rounds,
-                       arguments.steps)
+            line = row(arguments.program, launcher, path, profile, strategy, arguments.hosts * arguments.slots,
+                       arguments.rounds, arguments.steps)
             print(line, end="", flush=True)
             text += line
-    words = (f"bench/overlap_on_hosts.py --cluster TOOL --inter {arguments.inter} --intra {arguments.intra} "
-             f"--cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} "
-             f"--steps {arguments.steps}")
-    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
-    (arguments.out / "overlap_on_hosts.md").write_text(
-        f"# Collectives beside products on two test hosts\n\n{when}\n\n{text}")
+    write_page("overlap_on_hosts", "Collectives beside products on two test hosts", text, arguments,
+               ["inter", "intra", "cores", "slots", "rounds", "steps"])
 
 
 if __name__ == "__main__":

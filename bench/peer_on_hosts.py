@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Trains the demo's job on two test hosts beside a peer program, strategy by strategy in turns, as Markdown.
+"""Trains the demo's job on test hosts beside a peer program, strategy by strategy in turns, as Markdown.
 
     bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --peer-name NAME [--program build/switchyard]
                            [--data data/python] [--inter 400mbit] [--intra 2gbit] [--cores 0.45] [--slots 2]
@@ -12,14 +12,13 @@ The losses of both must agree. Writes peer_on_hosts.md to --out.
 """
 
 import argparse
-import datetime
 import json
 import os
 import sys
 import tempfile
 from pathlib import Path
 
-from demo_on_hosts import STRATEGIES, add_hosts, hosts_of, write_job
+from demo_on_hosts import STRATEGIES, add_hosts, hosts_of, write_job, write_page
 from machine_jobs import call, median, seconds_of
 
 # This program's strategy, and the peer's options for the same way to split, of which the quickest counts.
@@ -104,12 +103,8 @@ def main():
             line = row(launcher, path, strategy, candidates, arguments, ranks)
             print(line, end="", flush=True)
             text += line
-    words = (f"bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --inter {arguments.inter} --intra "
-             f"{arguments.intra} --cores {arguments.cores} --slots {arguments.slots} --rounds {arguments.rounds} "
-             f"--steps {arguments.steps} --tokens {arguments.tokens}")
-    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
-    (arguments.out / "peer_on_hosts.md").write_text(
-        f"# The demo's job on two test hosts beside {arguments.peer_name}\n\n{when}\n\n{text}")
+    write_page("peer_on_hosts", f"The demo's job on test hosts beside {arguments.peer_name}", text, arguments,
+               ["inter", "intra", "cores", "hosts", "slots", "rounds", "steps", "tokens"])
 
 
 if __name__ == "__main__":

@@ -13,15 +13,13 @@ losses of ways that lose nothing differ.
 """
 
 import argparse
-import datetime
 import json
-import os
 import sys
 import tempfile
 from pathlib import Path
 
 from compression_policies import POLICIES
-from demo_on_hosts import add_hosts, hosts_of, profiled, write_job
+from demo_on_hosts import add_hosts, hosts_of, profiled, write_job, write_page
 from machine_jobs import call, median, seconds_of
 
 HYBRID = "dp=2,pp=2,zero=3"  # its gradients, activations and parameters all cross to the other host
@@ -90,11 +88,9 @@ def main():
         text = links + HEAD + "".join(way.row(all_ways[0], arguments.program, profile, arguments.steps)
                                       for way in all_ways)
     print(text)
-    words = (f"bench/ways_on_hosts.py {arguments.table} --cluster TOOL --inter {arguments.inter} --intra "
-             f"{arguments.intra} --cores {arguments.cores} --hosts {arguments.hosts} --slots {arguments.slots} "
-             f"--rounds {arguments.rounds} --steps {arguments.steps} --tokens {arguments.tokens}")
-    when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
-    (arguments.out / f"{arguments.table}_on_hosts.md").write_text(f"# {title}\n\n{when}\n\n{text}")
+    write_page(f"{arguments.table}_on_hosts", title, text, arguments,
+               ["inter", "intra", "cores", "hosts", "slots", "rounds", "steps", "tokens"], "ways_on_hosts",
+               arguments.table)
     losses = [way.log[-1]["loss"] for way in all_ways if way.lossless]
     return max(losses) / min(losses) - 1 > CLOSE
 

@@ -204,10 +204,9 @@ auto settings_keys() {
       Row<Settings, &S::every>(
           "every",
           "with zero 3 or depth: so many micro-batches share what is gathered and reduced for them, so that each "
-          "layer's "
-          "parameters are gathered twice and its gradients reduced once for so many; a rank then has the parameters "
-          "and gradients of up to two stages, or chunks of stages, at a time, not of two layers. Schedule zeropp with "
-          "several stages needs 2 or more; with 2 * stages - 1 no stage has to wait for another one.")
+          "layer's parameters are gathered twice and its gradients reduced once for so many; a rank then has the "
+          "parameters and gradients of up to two stages, or chunks of stages, at a time, not of two layers. Schedule "
+          "zeropp with several stages needs 2 or more; with 2 * stages - 1 no stage has to wait for another one.")
           .at_least(1)
           .at_most(kMostDocuments),
   };

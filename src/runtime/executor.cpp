@@ -198,8 +198,7 @@ struct Executor::Step {
     } catch (const c10::OutOfMemoryError& error) {
       user_error(
           "rank {}: its device has no memory left for {}: {}. Set a lower run.memory_budget, so that plans leave more "
-          "of "
-          "it free, a smaller micro_batch_tokens, or recompute = \"full\".",
+          "of it free, a smaller micro_batch_tokens, or recompute = \"full\".",
           e.rank_, ir::name_of(task), error.what_without_backtrace());
     }
   }
@@ -578,7 +577,7 @@ struct Executor::Step {
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
   at::Tensor loss_sums;          // of the compute stream: all, then those of each source, if there are several
-  std::vector<TaskTimes> times;  // of tasks that this thread knows to be issued
+  std::vector<TaskTimes> times;  // of tasks that are done, or that a device has got
   StepResult result;
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
 #include <mutex>
 
@@ -138,8 +139,18 @@ class CountingFabric final : public comm::ForwardingFabric {
   Counts& counts_;
 };
 
-// What the report says of exchanges inside stages.
-i64 announced_activations(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+// An instruction of a run of the program, with what it runs on.
+struct RunInstr {
+  const ir::Task& task;
+  const compiler::CompiledStrategy& strategy;
+  const ir::StageCode& stage;
+  const batch::MicroBatch& micro_batch;
+  const ir::Instr& instr;
+};
+
+// The sum of what is announced for each.
+i64 announced(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+              const std::function<i64(const RunInstr&)>& of) {
   i64 bytes = 0;
   for (const ir::Task& task : program.tasks) {
     if (task.kind() != ir::TaskKind::run) continue;
@@ -147,58 +158,57 @@ i64 announced_activations(const ir::Program& program, const batch::StepPlan& pla
     const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
     const ir::StageCode& stage =
         strategy.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
-    const config::Compression& compression = strategy.strategy.compression;
     const batch::MicroBatch& mb =
         phase.replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())];
     const ir::Segment& segment = stage.segment(task.pass());
     const ir::PieceRange range = ir::range_of(segment, task.piece());
-    for (size_t i = range.first; i < range.end; ++i)
-      for (int ring = 0; !segment.code[i].op && ring < strategy.ring_ranks(task.replica()); ++ring) {
-        const std::vector<int> ranks = strategy.code_ranks(task.replica(), task.stage(), ring);
-        const ir::Buffer& from = stage.buffers[static_cast<size_t>(segment.code[i].in[0])];
-        const i64 unit = ir::token_unit(stage.replica, mb.T[static_cast<size_t>(ring)]);
-        for (const layout::Step& step : segment.code[i].exchanges[ir::pattern_of(stage, ranks, plans.cluster())]->steps)
-          for (const layout::Part& part : step.parts)
-            for (const layout::Piece& piece : part.sends)
-              bytes += compiler::wire_bytes(compression.rule(compression.activations), from.type.dtype,
-                                            ir::scaled(from, piece.box, unit).elements(),
-                                            ranks[static_cast<size_t>(part.rank)],
-                                            ranks[static_cast<size_t>(piece.peer)], plans.cluster());
-      }
+    for (size_t i = range.first; i < range.end; ++i) bytes += of({task, strategy, stage, mb, segment.code[i]});
   }
   return bytes;
 }
 
+// What the report says of exchanges inside stages.
+i64 announced_activations(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
+  return announced(program, plan, plans, [&](const RunInstr& run) {
+    const config::Compression& compression = run.strategy.strategy.compression;
+    i64 bytes = 0;
+    for (int ring = 0; !run.instr.op && ring < run.strategy.ring_ranks(run.task.replica()); ++ring) {
+      const std::vector<int> ranks = run.strategy.code_ranks(run.task.replica(), run.task.stage(), ring);
+      const ir::Buffer& from = run.stage.buffers[static_cast<size_t>(run.instr.in[0])];
+      const i64 unit = ir::token_unit(run.stage.replica, run.micro_batch.T[static_cast<size_t>(ring)]);
+      for (const layout::Step& step : run.instr.exchanges[ir::pattern_of(run.stage, ranks, plans.cluster())]->steps)
+        for (const layout::Part& part : step.parts)
+          for (const layout::Piece& piece : part.sends)
+            bytes += compiler::wire_bytes(compression.rule(compression.activations), from.type.dtype,
+                                          ir::scaled(from, piece.box, unit).elements(),
+                                          ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)],
+                                          plans.cluster());
+    }
+    return bytes;
+  });
+}
+
 i64 announced_keys(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) {
-  i64 bytes = 0;
-  for (const ir::Task& task : program.tasks) {
-    if (task.kind() != ir::TaskKind::run) continue;
-    const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(task.phase)];
-    const compiler::CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    const ir::StageCode& stage =
-        strategy.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
-    const codecs::Rule rule = strategy.strategy.compression.rule(strategy.strategy.compression.keys);
-    const compiler::RingKeys keys = compiler::ring_keys(
-        strategy, task.replica(), task.stage(),
-        phase.replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())], plans.cluster());
-    const ir::Segment& segment = stage.segment(task.pass());
-    const ir::PieceRange range = ir::range_of(segment, task.piece());
-    for (size_t i = range.first; i < range.end; ++i)
-      for (size_t position = 0; position < keys.exchanges.size(); ++position) {
-        const ir::KeyBytes of = ir::key_bytes(stage, segment.code[i], static_cast<int>(position));
-        for (const auto& round : keys.exchanges[position].rounds)
-          for (const batch::KeyMessage& message : round) {
-            const int from = keys.ranks[static_cast<size_t>(message.from)][position],
-                      to = keys.ranks[static_cast<size_t>(message.to)][position];
-            if (of.values > 0)
-              bytes += compiler::key_wire_bytes(rule, of.type, message.count, of.columns, from, to, plans.cluster());
-            if (of.gradients > 0)
-              bytes += compiler::key_wire_bytes(rule, of.gradient_type, message.count, of.columns, to, from,
-                                                plans.cluster());
-          }
-      }
-  }
-  return bytes;
+  return announced(program, plan, plans, [&](const RunInstr& run) {
+    const codecs::Rule rule = run.strategy.strategy.compression.rule(run.strategy.strategy.compression.keys);
+    const compiler::RingKeys keys =
+        compiler::ring_keys(run.strategy, run.task.replica(), run.task.stage(), run.micro_batch, plans.cluster());
+    i64 bytes = 0;
+    for (size_t position = 0; position < keys.exchanges.size(); ++position) {
+      const ir::KeyBytes of = ir::key_bytes(run.stage, run.instr, static_cast<int>(position));
+      for (const auto& round : keys.exchanges[position].rounds)
+        for (const batch::KeyMessage& message : round) {
+          const int from = keys.ranks[static_cast<size_t>(message.from)][position],
+                    to = keys.ranks[static_cast<size_t>(message.to)][position];
+          if (of.values > 0)
+            bytes += compiler::key_wire_bytes(rule, of.type, message.count, of.columns, from, to, plans.cluster());
+          if (of.gradients > 0)
+            bytes +=
+                compiler::key_wire_bytes(rule, of.gradient_type, message.count, of.columns, to, from, plans.cluster());
+        }
+    }
+    return bytes;
+  });
 }
 
 TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
