@@ -38,7 +38,7 @@ RoundPart part_of(std::vector<layout::Msg> messages) {
   }
   std::sort(part.ranks.begin(), part.ranks.end());
   part.ranks.erase(std::unique(part.ranks.begin(), part.ranks.end()), part.ranks.end());
-  part.messages = std::make_shared<const std::vector<layout::Msg>>(std::move(messages));
+  part.messages = std::make_shared<const layout::MessagePattern>(std::move(messages));
   return part;
 }
 
@@ -94,7 +94,7 @@ struct CrossingKey {
 
 // What doesn't depend on the options.
 struct Transactions {
-  std::map<const std::vector<layout::Msg>*, std::vector<RoundPart>> parts;  // of a round's pattern
+  std::map<const layout::MessagePattern*, std::vector<RoundPart>> parts;  // of a round's pattern
   std::map<CrossingKey, Crossing> crossings;
   std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, std::vector<i64>>, layout::MessageList::Pattern> boundaries;
 };
@@ -216,7 +216,7 @@ class Assembler {
   // Units that share their messages share the parts.
   const std::vector<RoundPart>& known_parts(const layout::MessageList& round) {
     const auto [it, fresh] = known_.parts.try_emplace(round.pattern().get());
-    if (fresh) it->second = parts_of(*round.pattern());
+    if (fresh) it->second = parts_of(round.pattern()->messages());
     return it->second;
   }
 
@@ -583,7 +583,7 @@ class Assembler {
     for (size_t ring = 0; ring < T.size(); ++ring)
       std::ranges::copy(boundary_messages(out, in, part(senders, ring), part(receivers, ring), T[ring]),
                         std::back_inserter(messages));
-    return known = std::make_shared<const std::vector<layout::Msg>>(std::move(messages));
+    return known = std::make_shared<const layout::MessagePattern>(std::move(messages));
   }
 
   void idle_replica(int p, int replica) {

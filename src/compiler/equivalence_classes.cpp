@@ -251,17 +251,14 @@ const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t)
   std::vector<i64>& states = it->second;
   if (!fresh) return states;
   if (t.kind() == ir::TaskKind::move) {
-    std::vector<int> senders;
-    for (const layout::Msg& m : t.messages)
-      if (senders.empty() || senders.back() != m.src) senders.push_back(m.src);  // messages are sorted by source
-    for (const int rank : t.ranks) states.push_back(std::ranges::count(senders, rank) > 0);
+    for (const int rank : t.ranks) states.push_back(t.messages.sends(rank));
     return states;
   }
   if (t.kind() == ir::TaskKind::gather) {
-    std::map<int, std::set<i64>> taken;  // groups of which a rank gets parts
-    for (const layout::Msg& m : t.messages) taken[m.dst].insert(group_of_[static_cast<size_t>(m.tensor)]);
     for (const int rank : t.ranks) {
-      const std::vector<i64> groups(taken[rank].begin(), taken[rank].end());
+      std::set<i64> taken;  // groups of which the rank gets parts
+      for (const int param : t.messages.received(rank)) taken.insert(group_of_[static_cast<size_t>(param)]);
+      const std::vector<i64> groups(taken.begin(), taken.end());
       states.push_back(gathered_.try_emplace(groups, static_cast<i64>(gathered_.size())).first->second);
     }
     return states;

@@ -87,7 +87,12 @@ Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank)
   }
   for (const BoxesByRank::Entry& entry : boxes.home[r]) home_[static_cast<size_t>(entry.param)].push_back(entry.box);
   for (const BoxesByRank::Entry& entry : boxes.owned[r]) owned_[static_cast<size_t>(entry.param)].push_back(entry.box);
-  for (const switching::UnitMaps& unit : plans.units()) groups_.push_back(grouped(plans.graph(), unit.tensors));
+  group_of_.resize(plans.graph().params().size());
+  for (const switching::UnitMaps& unit : plans.units()) {
+    groups_.push_back(grouped(plans.graph(), unit.tensors));
+    for (size_t group = 0; group < groups_.back().size(); ++group)
+      for (const int param : groups_.back()[group]) group_of_[static_cast<size_t>(param)] = group;
+  }
 }
 
 std::vector<WorkingGroup> Holdings::working(int strategy, int previous, int unit) const {
@@ -134,9 +139,7 @@ i64 Holdings::sum(const Boxes& boxes, int strategy, const std::vector<int>& grou
 }
 
 const std::vector<int>& Holdings::group_of(int param) const {
-  for (const std::vector<int>& group : groups(plans_.graph().param(param).unit))
-    if (std::find(group.begin(), group.end(), param) != group.end()) return group;
-  throw InternalError("a parameter of no group");
+  return groups(plans_.graph().param(param).unit)[group_of_[static_cast<size_t>(param)]];
 }
 
 std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previous, int unit) {
@@ -179,22 +182,8 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
   return copied;
 }
 
-namespace {
-
-// Boxes are large: messages are not copied for their ranks.
-bool is_end(const ir::Task& task, int layout::Msg::*end, int rank) {
-  const layout::MessageList& all = task.messages;
-  if (!all.pattern()) return false;
-  const std::vector<int>* names = all.ranks().get();
-  return std::ranges::any_of(*all.pattern(), [&](const layout::Msg& m) {
-    return (names ? (*names)[static_cast<size_t>(m.*end)] : m.*end) == rank;
-  });
-}
-
-}  // namespace
-
-bool sends(const ir::Task& task, int rank) { return is_end(task, &layout::Msg::src, rank); }
-bool receives(const ir::Task& task, int rank) { return is_end(task, &layout::Msg::dst, rank); }
+bool sends(const ir::Task& task, int rank) { return task.messages.sends(rank); }
+bool receives(const ir::Task& task, int rank) { return !task.messages.received(rank).empty(); }
 
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   const auto at = [&](int stage) {

@@ -76,6 +76,7 @@ class Holdings {
   Boxes used_, stored_, made_, grad_;                  // [strategy][param]
   Boxes home_, owned_;                                 // [param]
   std::vector<std::vector<std::vector<int>>> groups_;  // [unit]
+  std::vector<size_t> group_of_;                       // [parameter]
 };
 
 /// Elements of a unit's working parameters that each rank copies from boxes that it holds, at home or of the previous

@@ -254,8 +254,7 @@ class Replay {
       case TaskKind::zero_fill:
         return zero_fill(t);
       case TaskKind::gather:
-        for (const layout::Msg& m : t.messages)
-          if (m.dst == holdings_.rank()) take_copy(t, m.tensor);
+        for (const int param : t.messages.received(holdings_.rank())) take_copy(t, param);
         return;
       case TaskKind::reduce_scatter:
       case TaskKind::move:

@@ -85,7 +85,8 @@ Exchange exchange_over(const cluster::Hardware& hardware, const cluster::Cluster
   for (const Message& message : sends)
     if (message.from != message.to && message.bytes > 0) messages.push_back(message);
   if (messages.empty()) return {};
-  std::ranges::sort(messages, {}, [](const Message& message) { return std::pair(message.from, message.to); });
+  const auto ends = [](const Message& message) { return std::pair(message.from, message.to); };
+  if (!std::ranges::is_sorted(messages, {}, ends)) std::ranges::sort(messages, {}, ends);
   const auto [uses, longest_pair] = uses_of(hardware, placement, messages);
   Exchange done{.time = {longest_pair}};
   for (size_t first = 0, end = 0; first < uses.size(); first = end) {

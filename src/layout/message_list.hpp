@@ -6,6 +6,8 @@
 #include <initializer_list>
 #include <iterator>
 #include <memory>
+#include <mutex>
+#include <span>
 #include <vector>
 
 #include "layout/reshard.hpp"
@@ -15,22 +17,44 @@ namespace switchyard::layout {
 /// The numbers that replace 0, 1, ...; null: every number stays as it is.
 using Names = std::shared_ptr<const std::vector<int>>;
 
+/// Messages that cannot be changed, and an index by rank, made when it is first asked for (by any thread).
+class MessagePattern {
+ public:
+  explicit MessagePattern(std::vector<Msg> messages) : messages_(std::move(messages)) {}
+  const std::vector<Msg>& messages() const { return messages_; }
+  /// Whether the rank is the source of a message, be it to itself.
+  bool sends(int rank) const;
+  /// The tensors of which the rank gets parts, be it from itself; ascending.
+  std::span<const int> received(int rank) const;
+
+ private:
+  struct Index {
+    std::vector<bool> sends;
+    std::vector<std::vector<int>> received;
+  };
+  const Index& index() const;
+
+  std::vector<Msg> messages_;
+  mutable std::once_flag once_;
+  mutable Index index_;
+};
+
 /// A list of messages that cannot be changed. Copies share it. It has a pattern of numbers; `ranks` gives the names of
 /// sources and destinations, `tensors` those of tensors. Its elements are returned with these names.
 class MessageList {
  public:
-  using Pattern = std::shared_ptr<const std::vector<Msg>>;
+  using Pattern = std::shared_ptr<const MessagePattern>;
 
   MessageList() = default;
-  MessageList(std::vector<Msg> messages) : pattern_(std::make_shared<const std::vector<Msg>>(std::move(messages))) {}
+  MessageList(std::vector<Msg> messages) : pattern_(std::make_shared<const MessagePattern>(std::move(messages))) {}
   MessageList(std::initializer_list<Msg> messages) : MessageList(std::vector<Msg>(messages)) {}
   MessageList(Pattern pattern, Names ranks, Names tensors)
       : pattern_(std::move(pattern)), ranks_(std::move(ranks)), tensors_(std::move(tensors)) {}
 
-  size_t size() const { return pattern_ ? pattern_->size() : 0; }
+  size_t size() const { return pattern_ ? pattern_->messages().size() : 0; }
   bool empty() const { return size() == 0; }
   Msg operator[](size_t i) const {
-    Msg msg = (*pattern_)[i];
+    Msg msg = pattern_->messages()[i];
     if (ranks_) {
       msg.src = (*ranks_)[static_cast<size_t>(msg.src)];
       msg.dst = (*ranks_)[static_cast<size_t>(msg.dst)];
@@ -67,6 +91,10 @@ class MessageList {
   Iterator begin() const { return {*this, 0}; }
   Iterator end() const { return {*this, size()}; }
 
+  /// As in MessagePattern, by the list's names.
+  bool sends(int rank) const;
+  std::vector<int> received(int rank) const;
+
   const Pattern& pattern() const { return pattern_; }
   const Names& ranks() const { return ranks_; }
   const Names& tensors() const { return tensors_; }
@@ -74,6 +102,9 @@ class MessageList {
   bool operator==(const MessageList& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
  private:
+  // -1: none has this name.
+  int number_of(int rank) const;
+
   Pattern pattern_;
   Names ranks_, tensors_;
 };

@@ -15,10 +15,9 @@ class RankShards {
   int find(int rank, const Box& box) const;
 
  private:
-  int rank(int shard) const { return map_.shards[static_cast<size_t>(shard)].rank; }
-
   const ShardMap& map_;
-  std::vector<int> order_;  // shards by rank
+  std::vector<int> order_;     // shards by rank
+  std::vector<size_t> first_;  // of a rank, in the order; one more behind the last
 };
 
 }  // namespace switchyard::layout

@@ -1,6 +1,7 @@
 #include "layout/slices.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "layout/overlay.hpp"
@@ -8,19 +9,25 @@
 namespace switchyard::layout {
 namespace {
 
-/// Keeps the first shard of each rank.
-void one_per_rank(std::vector<int>& members, const ShardMap& from) {
-  size_t kept = 0;
-  for (const int member : members) {
-    const int rank = from.shards[static_cast<size_t>(member)].rank;
-    const auto end = members.begin() + static_cast<std::ptrdiff_t>(kept);
-    if (std::none_of(members.begin(), end,
-                     [&](int other) { return from.shards[static_cast<size_t>(other)].rank == rank; })) {
-      members[kept++] = member;
-    }
+/// Of a map's shards, the first of each rank in a list.
+class FirstOfRanks {
+ public:
+  explicit FirstOfRanks(const ShardMap& map) : map_(map) {
+    for (const Shard& shard : map.shards)
+      if (static_cast<size_t>(shard.rank) >= seen_.size()) seen_.resize(static_cast<size_t>(shard.rank) + 1);
   }
-  members.resize(kept);
-}
+  void keep_in(std::vector<int>& members) {
+    ++list_;
+    std::erase_if(members, [&](int member) {
+      return std::exchange(seen_[static_cast<size_t>(map_.shards[static_cast<size_t>(member)].rank)], list_) == list_;
+    });
+  }
+
+ private:
+  const ShardMap& map_;
+  std::vector<i64> seen_;  // of a rank: the last list that it was in
+  i64 list_ = 0;
+};
 
 }  // namespace
 
@@ -39,12 +46,13 @@ std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const Narrow
   for (const Shard& shard : to.shards) boxes.push_back(shard.box);
   const int split = static_cast<int>(from.shards.size());  // members below are shards of `from`, the others of `to`
   std::vector<int> wanted, takers;
+  FirstOfRanks first_of_ranks(from);
   const auto only_wanted = [&](std::vector<int>& members) {
     const auto middle = std::lower_bound(members.begin(), members.end(), split);
     wanted.assign(middle, members.end());
     members.erase(middle, members.end());
     if (wanted.empty()) return members.clear();
-    one_per_rank(members, from);
+    first_of_ranks.keep_in(members);
     if (narrow) {
       takers.clear();
       for (const int member : wanted) takers.push_back(to.shards[static_cast<size_t>(member - split)].rank);

@@ -31,11 +31,18 @@ struct Timed {
   size_t round;
 };
 
+std::vector<std::span<const Msg>> spans_of(const Rounds& plan) { return {plan.rounds.begin(), plan.rounds.end()}; }
+
 /// The messages of each tensor in order of their rounds.
-std::vector<std::vector<Timed>> by_tensor(const Rounds& plan, size_t tensors) {
+std::vector<std::vector<Timed>> by_tensor(RoundSpans rounds, size_t tensors) {
+  std::vector<size_t> messages(tensors);
+  for (const std::span<const Msg> round : rounds)
+    for (const Msg& msg : round)
+      if (msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors) ++messages[static_cast<size_t>(msg.tensor)];
   std::vector<std::vector<Timed>> result(tensors);
-  for (size_t r = 0; r < plan.rounds.size(); ++r) {
-    for (const Msg& msg : plan.rounds[r]) {
+  for (size_t t = 0; t < tensors; ++t) result[t].reserve(messages[t]);
+  for (size_t r = 0; r < rounds.size(); ++r) {
+    for (const Msg& msg : rounds[r]) {
       check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor,
             tensors);
       check_at(!msg.box.empty(), "empty message: {}", msg, r);
@@ -144,28 +151,66 @@ using Sum = std::vector<int>;
 
 void add(Sum& sum, const Sum& more) { sum.insert(sum.end(), more.begin(), more.end()); }
 
+/// Sums as trees of additions, which share parts. A sum is a number; kNothing: of no partials.
+class Additions {
+ public:
+  static constexpr int kNothing = -1;
+
+  int partial(int number) { return make(number, kPartial); }
+  int add(int sum, int more) {
+    if (sum == kNothing) return more;
+    return more == kNothing ? sum : make(sum, more);
+  }
+  /// How often a sum has each partial.
+  void count(int sum, std::vector<int>& times) {
+    std::ranges::fill(times, 0);
+    open_.assign(1, sum);
+    while (!open_.empty()) {
+      const int next = open_.back();
+      open_.pop_back();
+      if (next == kNothing) continue;
+      const auto [left, right] = made_[static_cast<size_t>(next)];
+      if (right == kPartial)
+        ++times[static_cast<size_t>(left)];
+      else
+        open_.insert(open_.end(), {left, right});
+    }
+  }
+
+ private:
+  static constexpr int kPartial = -2;
+
+  int make(int left, int right) {
+    made_.emplace_back(left, right);
+    return static_cast<int>(made_.size()) - 1;
+  }
+
+  std::vector<std::pair<int, int>> made_;  // both parts; a partial's number and kPartial
+  std::vector<int> open_;
+};
+
 /// State of a sum's replay: running sums where `from` has a shard, and the sums in `to`.
 class SumReplay {
  public:
   SumReplay(const Board& board, size_t tensor)
       : board_(board),
         tensor_(tensor),
-        running_(board.ranks * board.grid.cells()),
+        running_(board.ranks * board.grid.cells(), Additions::kNothing),
         holds_(running_.size()),
-        result_(board.grid.cells()) {
+        result_(board.grid.cells(), Additions::kNothing) {
     for (const Shard& shard : board.from.shards) {
       board.grid.each_cell(shard.box, [&](size_t cell) {
         const size_t index = board.index(shard.rank, cell);
         check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, board.grid.cell(cell),
               shard.rank);
         holds_[index] = true;
-        running_[index] = {shard.partial};
+        running_[index] = sums_.partial(shard.partial);
       });
     }
   }
 
   void run(std::span<const Timed> messages) {
-    std::vector<Sum> payload;  // of all cells of all messages, as they stand when the round starts
+    std::vector<int> payload;  // of all cells of all messages, as they stand when the round starts
     for (const Timed& timed : messages) {
       const Msg& msg = *timed.msg;
       check_at(board_.in_from(msg.src, msg.box), "{}: not inside one shard of the source", msg, timed.round);
@@ -175,21 +220,21 @@ class SumReplay {
     for (const Timed& timed : messages) {
       const bool into_result = is_final(*timed.msg, timed.round);
       board_.grid.each_cell(timed.msg->box, [&](size_t cell) {
-        add(into_result ? result_[cell] : running_[board_.index(timed.msg->dst, cell)], payload[next++]);
+        int& sum = into_result ? result_[cell] : running_[board_.index(timed.msg->dst, cell)];
+        sum = sums_.add(sum, payload[next++]);
       });
     }
   }
 
   void finish() {
+    std::vector<int> times(static_cast<size_t>(board_.from.partials));
     for (const Shard& shard : board_.to.shards) {
       board_.grid.each_cell(shard.box, [&](size_t cell) {
-        Sum& sum = result_[cell];
-        std::sort(sum.begin(), sum.end());
-        for (int partial = 0; partial < board_.from.partials; ++partial) {
-          const auto times = std::count(sum.begin(), sum.end(), partial);
-          check(times == 1, "tensor {} box {} on rank {} has partial {} {} times", tensor_, board_.grid.cell(cell),
-                shard.rank, partial, times);
-        }
+        sums_.count(result_[cell], times);
+        const auto wrong = std::ranges::find_if(times, [](int number) { return number != 1; });
+        if (wrong != times.end())
+          throw InternalError(fmt::format("tensor {} box {} on rank {} has partial {} {} times", tensor_,
+                                          board_.grid.cell(cell), shard.rank, wrong - times.begin(), *wrong));
       });
     }
   }
@@ -213,9 +258,10 @@ class SumReplay {
 
   const Board& board_;
   size_t tensor_;
-  std::vector<Sum> running_;
+  Additions sums_;
+  std::vector<int> running_;
   std::vector<bool> holds_;
-  std::vector<Sum> result_;
+  std::vector<int> result_;
 };
 
 /// State of an exchange's replay: for each rank and cell, the sums in its input, output and scratch memory.
@@ -343,9 +389,9 @@ void verify_exchange(const Exchange& exchange, const ShardMap& from, const Shard
   ExchangeReplay(exchange, from, to).run();
 }
 
-void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
+void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
-  const auto messages = by_tensor(plan, to.size());
+  const auto messages = by_tensor(rounds, to.size());
   for (const size_t t : distinct(messages, from, to)) {
     check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
           from[t].partials, to[t].partials);
@@ -353,9 +399,9 @@ void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const st
   }
 }
 
-void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
+void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
-  const auto messages = by_tensor(plan, to.size());
+  const auto messages = by_tensor(rounds, to.size());
   for (const size_t t : distinct(messages, from, to)) {
     check(to[t].partials == 1, "tensor {} is summed into {} partials", t, to[t].partials);
     validate(to[t], true);
@@ -369,6 +415,14 @@ void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std
     }
     replay.finish();
   }
+}
+
+void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
+  verify_copied(spans_of(plan), from, to);
+}
+
+void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
+  verify_summed(spans_of(plan), from, to);
 }
 
 }  // namespace switchyard::layout

@@ -209,7 +209,7 @@ Spent UnitCosts::slowest(const std::vector<simulator::SegmentTimer>& timers, i64
   for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
     const batch::KeyExchange empty{.seen = {}, .rounds = {{}}, .returns = {{}, {}}};
-    const compiler::RingKeys meeting{{timer.ranks()}, {timer.ranks().size(), empty}};
+    simulator::TimedKeys meeting{.keys = {{timer.ranks()}, {timer.ranks().size(), empty}}};
     const simulator::SegmentTimes times = timer.at(T, rings ? &meeting : nullptr);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;

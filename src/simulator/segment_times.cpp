@@ -190,7 +190,7 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
 std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, SegmentTimes& times) const {
   const std::vector<size_t>& kinds = pieces_[instr - range_.first];
   const auto passes_keys = [&](size_t kind) { return std::holds_alternative<Keys>(kinds_[kind]); };
-  if (known.keys && known.keys->any() && std::ranges::any_of(kinds, passes_keys))
+  if (known.keys && known.keys->keys.any() && std::ranges::any_of(kinds, passes_keys))
     return calls_with_keys(instr, known, times);
   std::vector<Call> calls;
   for (const size_t kind : kinds) {
@@ -226,7 +226,7 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
     steps = blocks(*attention, known);
   }
   size_t rounds = 0, returns = 0;
-  for (const batch::KeyExchange& exchange : known.keys->exchanges) {
+  for (const batch::KeyExchange& exchange : known.keys->keys.exchanges) {
     rounds = std::max(rounds, exchange.rounds.size());
     returns = std::max(returns, exchange.returns.size());
   }
@@ -234,9 +234,7 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
   std::vector<Call> calls;
   const auto pass_on = [&](size_t kind, size_t round) {
     const auto [it, fresh] = known.transfers.try_emplace({kind, round});
-    if (fresh) {
-      it->second = transferred(passed_on(std::get<Keys>(kinds_[kind]), *known.keys, round), times);
-    }
+    if (fresh) it->second = transferred(passed_on(std::get<Keys>(kinds_[kind]), *known.keys, round), times);
     calls.push_back({it->second, queue});
     return static_cast<int>(calls.size()) - 1;
   };
@@ -258,7 +256,7 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
 
 // Attention's piece by step. Each step goes through its rows of queries again.
 std::vector<Piece> SegmentTimer::blocks(const Piece& attention, const Known& known) const {
-  const batch::KeyExchange& exchange = known.keys->exchanges[0];
+  const batch::KeyExchange& exchange = known.keys->keys.exchanges[0];
   if (exchange.seen.empty()) return {{}, attention};
   double all_rows = 0;
   std::vector<std::pair<double, double>> steps;  // rows, pairs
@@ -287,7 +285,7 @@ Piece SegmentTimer::transferred(const cost::Exchange& exchange, SegmentTimes& ti
           .exchange = static_cast<int>(times.exchanges.size()) - 1};
 }
 
-SegmentTimes SegmentTimer::at(i64 T, const compiler::RingKeys* keys, int ring) const {
+SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
   SegmentTimes times;
   Known known{.T = T, .keys = keys, .ring = ring};
   known.pieces.resize(kinds_.size());
@@ -436,8 +434,14 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
+const cost::Exchange& SegmentTimer::passed_on(const Keys& passed, TimedKeys& keys, size_t round) const {
+  const auto [it, fresh] = keys.exchanges.try_emplace({passed.columns, passed.type, passed.summed, round});
+  if (fresh) it->second = exchange_of(passed, keys.keys, round);
+  return it->second;
+}
+
 // A round of all positions, side by side; gradients go backwards.
-cost::Exchange SegmentTimer::passed_on(const Keys& passed, const compiler::RingKeys& keys, size_t round) const {
+cost::Exchange SegmentTimer::exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const {
   std::vector<cost::Message> messages;
   CodingTime coding(hardware_.device);
   for (size_t position = 0; position < passed.columns.size(); ++position) {

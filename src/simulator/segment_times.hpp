@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -74,6 +75,14 @@ struct SegmentEncoding {
   codecs::Rule activations{}, keys{};
 };
 
+/// What the ring ranks of a run's micro-batch pass on. How long that takes is the same for all of them and in all
+/// passes.
+struct TimedKeys {
+  compiler::RingKeys keys;
+  // By columns of each position, type, whether it is summed, and round.
+  std::map<std::tuple<std::vector<i64>, DType, bool, size_t>, cost::Exchange> exchanges{};
+};
+
 /// Times of a segment on the ranks of a replica, by position, for micro-batches of any size: of computing, and of the
 /// collectives beside it, in the order in which they are executed. An operator takes what the longer of its arithmetic
 /// and its memory traffic takes (roofline; S. Williams et al., CACM 52(4), 2009), with the device's efficiency curves;
@@ -91,7 +100,7 @@ class SegmentTimer {
   /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the
   /// `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are
   /// not known (no SeenKeys). errors  UserError if the device has no rates for a data type
-  SegmentTimes at(i64 T, const compiler::RingKeys* keys = nullptr, int ring = 0) const;
+  SegmentTimes at(i64 T, TimedKeys* keys = nullptr, int ring = 0) const;
   const std::vector<int>& ranks() const { return ranks_; }
 
  private:
@@ -133,7 +142,7 @@ class SegmentTimer {
   // What was found of the calls of a micro-batch so far.
   struct Known {
     i64 T = 0;
-    const compiler::RingKeys* keys = nullptr;
+    TimedKeys* keys = nullptr;
     int ring = 0;
     std::vector<std::optional<Piece>> pieces{};              // of kinds
     std::map<std::pair<size_t, size_t>, Piece> transfers{};  // of kinds of keys, by round
@@ -150,7 +159,8 @@ class SegmentTimer {
   std::vector<Call> calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const;
   static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
   std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
-  cost::Exchange passed_on(const Keys& passed, const compiler::RingKeys& keys, size_t round) const;
+  const cost::Exchange& passed_on(const Keys& passed, TimedKeys& keys, size_t round) const;
+  cost::Exchange exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const;
   void add_keys(const ir::Instr& instr, bool gradients);
 
   const ir::StageCode& stage_;

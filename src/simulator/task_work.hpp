@@ -152,15 +152,16 @@ class TaskWork {
   std::deque<std::pair<TimedSegment, ReplicaSegment>> measured_segments_;
   std::map<SegmentKey, RingSegment> ring_segments_;
   std::map<std::tuple<const ir::StageCode*, Pass, int, std::vector<int>>, std::optional<SegmentTimer>>
-      ring_timers_;  // piece, ranks of the code
+      ring_timers_;                                                               // piece, ranks of the code
+  std::map<std::tuple<int, int, int, int>, std::optional<TimedKeys>> ring_keys_;  // phase, replica, stage, micro-batch
   KnownSegments& known_;
-  std::map<std::tuple<ir::TaskKind, codecs::Rule, const std::vector<layout::Msg>*, std::vector<int>>, Work>
+  std::map<std::tuple<ir::TaskKind, codecs::Rule, const layout::MessagePattern*, std::vector<int>>, Work>
       transfers_;  // messages, places
-  std::map<std::tuple<ir::TaskKind, codecs::Rule, const std::vector<layout::Msg>*, const std::vector<int>*>, PlacedWork>
+  std::map<std::tuple<ir::TaskKind, codecs::Rule, const layout::MessagePattern*, const std::vector<int>*>, PlacedWork>
       placed_;  // messages, names
   std::deque<PlacedWork> others_;
   mutable std::map<std::tuple<const ir::StageCode*, Pass, int>, double> zeroed_;  // piece
-  mutable std::map<std::tuple<int, int, const std::vector<layout::Msg>*>, double>
+  mutable std::map<std::tuple<int, int, const layout::MessagePattern*>, double>
       copied_;  // of an allocation's strategies and first round
 };
 

@@ -19,20 +19,21 @@ std::vector<Bundle> bundles(std::span<const TensorSlice> slices) {
   return result;
 }
 
-void send_range(const Bundle& bundle, i64 begin, i64 end, int src, int dst, std::vector<layout::Msg>& messages) {
-  auto piece = std::upper_bound(bundle.pieces.begin(), bundle.pieces.end(), begin,
+void add_messages(const BundleRange& range, std::vector<layout::Msg>& messages) {
+  const Bundle& bundle = *range.bundle;
+  auto piece = std::upper_bound(bundle.pieces.begin(), bundle.pieces.end(), range.begin,
                                 [](i64 at, const Piece& p) { return at < p.start; });
   if (piece != bundle.pieces.begin()) --piece;
-  for (; piece != bundle.pieces.end() && piece->start < end; ++piece) {
+  for (; piece != bundle.pieces.end() && piece->start < range.end; ++piece) {
     const i64 rows = piece->box.size(0);
     const i64 width = piece->box.elements() / rows;
     const auto row = [&](i64 at) {
       return std::clamp((2 * std::max<i64>(at - piece->start, 0) + width) / (2 * width), i64{0}, rows);
     };
     layout::Box box = piece->box;
-    box.lo[0] = piece->box.lo[0] + row(begin);
-    box.hi[0] = piece->box.lo[0] + row(end);
-    if (!box.empty()) messages.push_back({.src = src, .dst = dst, .tensor = piece->tensor, .box = box});
+    box.lo[0] = piece->box.lo[0] + row(range.begin);
+    box.hi[0] = piece->box.lo[0] + row(range.end);
+    if (!box.empty()) messages.push_back({.src = range.src, .dst = range.dst, .tensor = piece->tensor, .box = box});
   }
 }
 

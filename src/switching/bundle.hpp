@@ -29,11 +29,18 @@ struct Bundle {
   i64 elements = 0;
 };
 
+/// Elements [begin, end) of a bundle on their way.
+struct BundleRange {
+  int src = 0, dst = 0;
+  const Bundle* bundle = nullptr;
+  i64 begin = 0, end = 0;
+};
+using RangeRounds = std::vector<std::vector<BundleRange>>;
+
 /// Joins slices with equal holders, partials and takers, in order of first appearance.
 std::vector<Bundle> bundles(std::span<const TensorSlice> slices);
 
-/// Adds messages from src to dst for the elements [begin, end) of the bundle, rounded to rows of the boxes at both
-/// ends, so that adjacent ranges give adjacent messages.
-void send_range(const Bundle& bundle, i64 begin, i64 end, int src, int dst, std::vector<layout::Msg>& messages);
+/// Adds a range's messages. Its ends are rounded to rows of the boxes, so that adjacent ranges give adjacent messages.
+void add_messages(const BundleRange& range, std::vector<layout::Msg>& messages);
 
 }  // namespace switchyard::switching

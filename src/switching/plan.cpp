@@ -1,6 +1,7 @@
 #include "switching/plan.hpp"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <set>
 
@@ -163,25 +164,26 @@ std::vector<TensorSlice> slices_of(const UnitMaps& unit, const Maps& own, const 
   return result;
 }
 
-/// Drops empty rounds and sorts the messages.
-Rounds tidy(Rounds moves) {
-  std::erase_if(moves.rounds, [](const auto& round) { return round.empty(); });
+Rounds relayed(std::span<const TensorSlice> slices, const Maps& own, const Cluster& cluster, bool sum) {
+  std::vector<ShardMap> from;
+  for (size_t i = 0; i < own.to.size(); ++i) from.push_back(own.sources(i));
+  const std::vector<Bundle> all = bundles(slices);
+  Rounds moves;
+  for (std::vector<BundleRange>& round : sum ? relay_reduce(all, cluster) : relay_switch(all, cluster))
+    moves.rounds.push_back(coalesced(std::move(round), from, own.to));
+  return moves;
+}
+
+Rounds sorted(Rounds moves) {
   for (auto& round : moves.rounds) layout::sort_messages(round);
   return moves;
 }
 
-Rounds relayed(std::span<const TensorSlice> slices, const Maps& own, const Cluster& cluster, bool sum) {
-  std::vector<ShardMap> from;
-  for (size_t i = 0; i < own.to.size(); ++i) from.push_back(own.sources(i));
-  Rounds moves = sum ? relay_reduce(slices, cluster) : relay_switch(slices, cluster);
-  for (auto& round : moves.rounds) round = coalesce(std::move(round), from, own.to);
-  return tidy(std::move(moves));
-}
-
+/// Without empty rounds.
 std::vector<MessageList::Pattern> patterns_of(Rounds moves) {
   std::vector<MessageList::Pattern> patterns;
   for (auto& round : moves.rounds)
-    patterns.push_back(std::make_shared<const std::vector<layout::Msg>>(std::move(round)));
+    if (!round.empty()) patterns.push_back(std::make_shared<const layout::MessagePattern>(std::move(round)));
   return patterns;
 }
 
@@ -226,21 +228,33 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
       same = known.rbegin();
     }
     const auto moves =
-        direct ? patterns_of(tidy(sum ? direct->reduce_unit(same->slices) : direct->switch_unit(same->slices)))
+        direct ? patterns_of(sorted(sum ? direct->reduce_unit(same->slices) : direct->switch_unit(same->slices)))
                : same->moves;
     plan.units.push_back({static_cast<int>(u), named(moves, numbers.names(), units[u])});
   }
   return plan;
 }
 
-/// The part of a plan to be replayed: all units except those that share messages and maps with another one under other
-/// names.
-struct Proof {
-  Rounds moves;  // of these units side by side
-  std::vector<ShardMap> from, to;
-};
+using Verify = void (*)(layout::RoundSpans, const std::vector<ShardMap>&, const std::vector<ShardMap>&);
 
-Proof to_prove(const MovePlan& plan, const Maps& maps) {
+/// Whether a unit's rounds have the same names, and all ranks of its maps have one.
+bool numbered(const std::vector<MessageList>& rounds, const Numbering& numbers, const Maps& maps) {
+  const auto same_names = [&](const MessageList& round) {
+    return round.ranks() == rounds[0].ranks() && round.tensors() == rounds[0].tensors();
+  };
+  const auto has_number = [&](const layout::Shard& shard) { return numbers[shard.rank] >= 0; };
+  return rounds[0].tensors() && std::ranges::all_of(rounds, same_names) &&
+         std::ranges::all_of(*rounds[0].tensors(), [&](int tensor) {
+           const std::array lists{&maps.from, &maps.compute_copy, &maps.to};
+           return std::ranges::all_of(lists, [&](const std::vector<ShardMap>* list) {
+             return list->empty() || std::ranges::all_of((*list)[static_cast<size_t>(tensor)].shards, has_number);
+           });
+         });
+}
+
+/// Replays each unit's messages, as they are numbered, except those of units that differ from another one in names
+/// only; what has no common numbers, all together.
+void prove(const MovePlan& plan, const Maps& maps, Verify verify) {
   int ranks = 0;
   for (const std::vector<ShardMap>* list : {&maps.from, &maps.compute_copy, &maps.to})
     for (const ShardMap& map : *list)
@@ -251,7 +265,7 @@ Proof to_prove(const MovePlan& plan, const Maps& maps) {
   };
   std::vector<Proven> proven;
   std::vector<bool> left_out(maps.to.size());
-  Proof proof;
+  Rounds others;
   for (const UnitMoves& unit : plan.units) {
     const auto& rounds = unit.moves.rounds;
     if (rounds.empty()) continue;
@@ -264,21 +278,30 @@ Proof to_prove(const MovePlan& plan, const Maps& maps) {
                          return std::ranges::equal(other.moves->rounds, rounds, same_pattern) &&
                                 maps.same_maps(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
                        });
-    if (known) {
-      for (const int tensor : *tensors) left_out[static_cast<size_t>(tensor)] = true;
+    if (!known && !numbered(rounds, numbers, maps)) {
+      if (others.rounds.size() < rounds.size()) others.rounds.resize(rounds.size());
+      for (size_t r = 0; r < rounds.size(); ++r)
+        others.rounds[r].insert(others.rounds[r].end(), rounds[r].begin(), rounds[r].end());
       continue;
     }
-    if (tensors) proven.push_back({&unit.moves, numbers});
-    if (proof.moves.rounds.size() < rounds.size()) proof.moves.rounds.resize(rounds.size());
-    for (size_t r = 0; r < rounds.size(); ++r)
-      proof.moves.rounds[r].insert(proof.moves.rounds[r].end(), rounds[r].begin(), rounds[r].end());
+    for (const int tensor : *tensors) left_out[static_cast<size_t>(tensor)] = true;
+    if (known) continue;
+    const UnitsOwnMaps own({*tensors}, maps, numbers);
+    std::vector<ShardMap> from;
+    for (size_t i = 0; i < tensors->size(); ++i) from.push_back(own.maps().sources(i));
+    std::vector<std::span<const layout::Msg>> spans;
+    for (const MessageList& round : rounds) spans.emplace_back(round.pattern()->messages());
+    verify(spans, from, own.to);
+    proven.push_back({&unit.moves, numbers});
   }
+  std::vector<ShardMap> from, to;
   for (size_t t = 0; t < maps.to.size(); ++t) {
     const ShardMap nothing{maps.to[t].shape, 1, {}};
-    proof.from.push_back(left_out[t] ? nothing : maps.sources(t));
-    proof.to.push_back(left_out[t] ? nothing : maps.to[t]);
+    from.push_back(left_out[t] ? nothing : maps.sources(t));
+    to.push_back(left_out[t] ? nothing : maps.to[t]);
   }
-  return proof;
+  const std::vector<std::span<const layout::Msg>> spans(others.rounds.begin(), others.rounds.end());
+  verify(spans, from, to);
 }
 
 void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
@@ -312,13 +335,11 @@ MovePlan plan_reduce(const std::vector<UnitMaps>& units, const std::vector<Shard
 
 void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& compute_copy,
                    const std::vector<ShardMap>& to) {
-  const Proof proof = to_prove(plan, {from, compute_copy, to});
-  layout::verify_copy(proof.moves, proof.from, proof.to);
+  prove(plan, {from, compute_copy, to}, layout::verify_copied);
 }
 
 void verify_reduce(const MovePlan& plan, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& home) {
-  const Proof proof = to_prove(plan, {grad, {}, home});
-  layout::verify_sum(proof.moves, proof.from, proof.to);
+  prove(plan, {grad, {}, home}, layout::verify_summed);
 }
 
 }  // namespace switchyard::switching

@@ -10,8 +10,6 @@ namespace switchyard::switching {
 namespace {
 
 using cluster::Cluster;
-using layout::Msg;
-using layout::Rounds;
 
 bool contains(const std::vector<int>& ranks, int rank) {
   return std::find(ranks.begin(), ranks.end(), rank) != ranks.end();
@@ -40,7 +38,7 @@ struct Arrivals {
 };
 
 /// Delivers inside hosts: every receiver gets the whole bundle, and the senders share the deliveries.
-void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vector<Msg>& messages) {
+void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vector<BundleRange>& ranges) {
   for (const auto& [host, deliveries] : hosts) {
     std::vector<Demand> demands;
     std::vector<const Bundle*> what;
@@ -53,15 +51,15 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
     const auto parts = share(demands);
     for (size_t d = 0; d < demands.size(); ++d) {
       for (const Part& part : parts[d])
-        send_range(*what[d], part.begin, part.end, part.rank, demands[d].partner, messages);
+        ranges.push_back({part.rank, demands[d].partner, what[d], part.begin, part.end});
     }
   }
 }
 
 /// Delivers across hosts: the senders share all crossings. On each host, the receivers share what comes from each
 /// sender, and pass it on.
-void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<Msg>& crossing,
-                    std::vector<Msg>& spreading) {
+void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<BundleRange>& crossing,
+                    std::vector<BundleRange>& spreading) {
   std::vector<Demand> sending;
   for (const Delivery& delivery : crossings) {
     const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else many small parts
@@ -84,9 +82,9 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
       const Delivery& delivery = *at_host.deliveries[d];
       for (const Part& part : received[d]) {
         const i64 begin = at_host.parts[d].begin + part.begin, end = at_host.parts[d].begin + part.end;
-        send_range(*delivery.bundle, begin, end, at_host.parts[d].rank, part.rank, crossing);
+        crossing.push_back({at_host.parts[d].rank, part.rank, delivery.bundle, begin, end});
         for (const int other : delivery.receivers) {
-          if (other != part.rank) send_range(*delivery.bundle, begin, end, part.rank, other, spreading);
+          if (other != part.rank) spreading.push_back({part.rank, other, delivery.bundle, begin, end});
         }
       }
     }
@@ -140,16 +138,16 @@ class ReduceRounds {
     for (auto& [host, from] : contributions(bundle, owner, cluster_)) {
       if (host == host_of(cluster_, owner)) {
         gather(bundle, from, owner, 0, bundle.elements);
-        if (contains(bundle.holders, owner)) send_range(bundle, 0, bundle.elements, owner, owner, local_);
+        if (contains(bundle.holders, owner)) local_.push_back({owner, owner, &bundle, 0, bundle.elements});
       } else {
         sums_[host].push_back({&bundle, std::move(from)});
       }
     }
   }
 
-  Rounds finish() {
+  RangeRounds finish() {
     for (const auto& [host, sums] : sums_) add_on_host(sums);
-    return {{std::move(inside_), std::move(across_), std::move(local_)}};
+    return {std::move(inside_), std::move(across_), std::move(local_)};
   }
 
  private:
@@ -159,7 +157,7 @@ class ReduceRounds {
       if (contains(ranks, to)) continue;
       const int source = layout::nearest_sender(ranks, to, cluster_, sent_);
       sent_[static_cast<size_t>(source)] += end - begin;
-      send_range(bundle, begin, end, source, to, inside_);
+      inside_.push_back({source, to, &bundle, begin, end});
     }
   }
 
@@ -179,8 +177,8 @@ class ReduceRounds {
       const bool alone = sums[m].from.holders.size() == 1;
       for (const Part& part : parts[m]) {
         gather(*sums[m].bundle, sums[m].from, part.rank, part.begin, part.end);
-        send_range(*sums[m].bundle, part.begin, part.end, part.rank, sums[m].bundle->takers[0],
-                   alone ? inside_ : across_);
+        (alone ? inside_ : across_)
+            .push_back({part.rank, sums[m].bundle->takers[0], sums[m].bundle, part.begin, part.end});
       }
     }
   }
@@ -188,21 +186,20 @@ class ReduceRounds {
   const Cluster& cluster_;
   std::vector<i64> sent_;
   std::map<int, std::vector<HostSum>> sums_;  // by host
-  std::vector<Msg> inside_, across_, local_;
+  std::vector<BundleRange> inside_, across_, local_;
 };
 
 }  // namespace
 
-Rounds relay_switch(std::span<const TensorSlice> slices, const Cluster& cluster) {
-  const std::vector<Bundle> all = bundles(slices);
+RangeRounds relay_switch(std::span<const Bundle> all, const Cluster& cluster) {
   std::vector<Delivery> crossings;
   std::map<int, std::vector<Delivery>> inside;
-  std::vector<Msg> first, second;
+  std::vector<BundleRange> first, second;
   for (const Bundle& bundle : all) {
     std::vector<int> lacking;
     for (const int taker : bundle.takers) {
       if (contains(bundle.holders, taker)) {
-        send_range(bundle, 0, bundle.elements, taker, taker, first);
+        first.push_back({taker, taker, &bundle, 0, bundle.elements});
       } else {
         lacking.push_back(taker);
       }
@@ -218,11 +215,10 @@ Rounds relay_switch(std::span<const TensorSlice> slices, const Cluster& cluster)
   }
   deliver_inside(inside, first);
   deliver_across(crossings, cluster, first, second);
-  return {{std::move(first), std::move(second)}};
+  return {std::move(first), std::move(second)};
 }
 
-Rounds relay_reduce(std::span<const TensorSlice> slices, const Cluster& cluster) {
-  const std::vector<Bundle> all = bundles(slices);
+RangeRounds relay_reduce(std::span<const Bundle> all, const Cluster& cluster) {
   ReduceRounds rounds(cluster);
   for (const Bundle& bundle : all) rounds.plan(bundle);
   return rounds.finish();

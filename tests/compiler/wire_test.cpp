@@ -14,7 +14,7 @@ ir::Task transfer(codecs::Rule rule) {
   const auto box = [](i64 n) { return layout::whole(std::vector<i64>{n}); };
   const std::vector<layout::Msg> messages = {{0, 0, 0, box(1000)}, {0, 1, 0, box(640)}, {0, 2, 0, box(64)}};
   ir::Task task{.what = ir::Reduce{}, .queue = ir::Queue::bulk, .ranks = {0, 1, 2}};
-  task.messages = {std::make_shared<const std::vector<layout::Msg>>(messages), nullptr, nullptr};
+  task.messages = messages;
   task.encoding = rule;
   return task;
 }

@@ -34,13 +34,15 @@ TEST(Bundles, join_slices_with_the_same_holders_and_takers) {
 
 TEST(Bundles, are_sent_whole_piece_by_piece) {
   std::vector<Msg> messages;
-  send_range(two_tensors(), 0, 70, 0, 2, messages);
+  const Bundle bundle = two_tensors();
+  add_messages({0, 2, &bundle, 0, 70}, messages);
   EXPECT_THAT(messages, ElementsAre(Msg{0, 2, 0, rows(0, 4, 10)}, Msg{0, 2, 1, rows(2, 8, 5)}));
 }
 
 TEST(Bundles, are_cut_at_the_nearest_row) {
   std::vector<Msg> messages;
-  send_range(two_tensors(), 14, 53, 0, 2, messages);  // 1.4 rows; 40 + 2.6 rows
+  const Bundle bundle = two_tensors();
+  add_messages({0, 2, &bundle, 14, 53}, messages);  // 1.4 rows; 40 + 2.6 rows
   EXPECT_THAT(messages, ElementsAre(Msg{0, 2, 0, rows(1, 4, 10)}, Msg{0, 2, 1, rows(2, 5, 5)}));
 }
 
@@ -49,9 +51,9 @@ TEST(Bundles, ranges_that_abut_send_each_row_once) {
   for (i64 a = 0; a <= bundle.elements; ++a) {
     for (i64 b = a; b <= bundle.elements; ++b) {
       std::vector<Msg> messages;
-      send_range(bundle, 0, a, 0, 2, messages);
-      send_range(bundle, a, b, 0, 2, messages);
-      send_range(bundle, b, bundle.elements, 0, 2, messages);
+      add_messages({0, 2, &bundle, 0, a}, messages);
+      add_messages({0, 2, &bundle, a, b}, messages);
+      add_messages({0, 2, &bundle, b, bundle.elements}, messages);
       i64 first = 0, second = 2;
       for (const Msg& msg : messages) {
         i64& at = msg.tensor == 0 ? first : second;

@@ -16,6 +16,22 @@ ShardMap map(std::vector<layout::Shard> shards) { return {layout::plain({8}), 1,
 
 const ShardMap kFrom = map({{0, 0, range(0, 8)}}), kTo = map({{1, 0, range(0, 8)}, {2, 0, range(0, 8)}});
 
+/// Messages as ranges of bundles of a box each.
+std::vector<Msg> coalesce(const std::vector<Msg>& messages, const std::vector<ShardMap>& from,
+                          const std::vector<ShardMap>& to) {
+  std::vector<Bundle> bundles;
+  for (const Msg& msg : messages)
+    bundles.push_back({.holders = {msg.src},
+                       .partials = {0},
+                       .takers = {msg.dst},
+                       .pieces = {{msg.tensor, msg.box, 0}},
+                       .elements = msg.box.elements()});
+  std::vector<BundleRange> ranges;
+  for (size_t i = 0; i < messages.size(); ++i)
+    ranges.push_back({messages[i].src, messages[i].dst, &bundles[i], 0, bundles[i].elements});
+  return coalesced(std::move(ranges), from, to);
+}
+
 TEST(Coalesce, neighbours_between_the_same_ranks_become_one_message) {
   EXPECT_THAT(coalesce({{0, 1, 0, range(4, 8)}, {0, 2, 0, range(0, 4)}, {0, 1, 0, range(0, 4)}}, {kFrom}, {kTo}),
               ElementsAre(Msg{0, 1, 0, range(0, 8)}, Msg{0, 2, 0, range(0, 4)}));

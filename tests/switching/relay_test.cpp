@@ -92,14 +92,26 @@ TensorSlice slice(std::vector<int> holders, std::vector<int> partials, std::vect
   return {0, {{1, {0}, {rows}}, std::move(holders), std::move(partials), std::move(takers)}};
 }
 
+using Relay = RangeRounds (*)(std::span<const Bundle>, const cluster::Cluster&);
+
+layout::Rounds messages_of(Relay relay, const TensorSlice& slice, const cluster::Cluster& cluster) {
+  const std::vector<Bundle> all = bundles(std::vector{slice});
+  layout::Rounds messages;
+  for (const std::vector<BundleRange>& round : relay(all, cluster)) {
+    messages.rounds.emplace_back();
+    for (const BundleRange& range : round) add_messages(range, messages.rounds.back());
+  }
+  return messages;
+}
+
 TEST(RelaySwitch, senders_and_receivers_of_a_crossing_share_it) {
-  const auto plan = relay_switch(std::vector{slice({0, 1}, {0, 0}, {2, 3})}, cluster::uniform(2, 2));
+  const auto plan = messages_of(relay_switch, slice({0, 1}, {0, 0}, {2, 3}), cluster::uniform(2, 2));
   EXPECT_EQ(pairs(plan.rounds[0], 1), "0>2 32; 1>3 32");
   EXPECT_EQ(pairs(plan.rounds[1], 1), "2>3 32; 3>2 32");
 }
 
 TEST(RelaySwitch, holders_inside_a_host_share_the_receivers_there) {
-  const auto plan = relay_switch(std::vector{slice({0, 1}, {0, 0}, {0, 2, 3, 4})}, cluster::uniform(1, 5));
+  const auto plan = messages_of(relay_switch, slice({0, 1}, {0, 0}, {0, 2, 3, 4}), cluster::uniform(1, 5));
   std::vector<i64> sent(5);
   for (const auto& msg : plan.rounds[0])
     sent[static_cast<size_t>(msg.src)] += msg.src == msg.dst ? 0 : msg.box.elements();
@@ -108,22 +120,22 @@ TEST(RelaySwitch, holders_inside_a_host_share_the_receivers_there) {
 }
 
 TEST(RelaySwitch, many_copies_send_no_more_pieces_than_receivers_need) {
-  const auto plan = relay_switch(std::vector{slice({0, 1, 2, 3, 4, 5, 6, 7}, std::vector<int>(8), {8, 9}, 640)},
-                                 cluster::uniform(2, 8));
+  const auto plan = messages_of(relay_switch, slice({0, 1, 2, 3, 4, 5, 6, 7}, std::vector<int>(8), {8, 9}, 640),
+                                cluster::uniform(2, 8));
   i64 most = 0;
   for (const auto& msg : plan.rounds[0]) most = std::max(most, msg.box.elements());
   EXPECT_EQ(most, 80) << "eight senders, one eighth each";
 }
 
 TEST(RelayReduce, a_lone_partial_crosses_in_the_first_round) {
-  const auto plan = relay_reduce(std::vector{slice({0, 2}, {0, 1}, {2})}, cluster::uniform(2, 2));
+  const auto plan = messages_of(relay_reduce, slice({0, 2}, {0, 1}, {2}), cluster::uniform(2, 2));
   EXPECT_EQ(pairs(plan.rounds[0], 1), "0>2 64");
   EXPECT_TRUE(plan.rounds[1].empty());
   ASSERT_EQ(plan.rounds[2].size(), 1u);
 }
 
 TEST(RelayReduce, copies_of_a_partial_on_the_owners_host_do_not_cross) {
-  const auto plan = relay_reduce(std::vector{slice({0, 2, 3, 1}, {0, 0, 1, 1}, {2})}, cluster::uniform(2, 2));
+  const auto plan = messages_of(relay_reduce, slice({0, 2, 3, 1}, {0, 0, 1, 1}, {2}), cluster::uniform(2, 2));
   EXPECT_EQ(pairs(plan.rounds[0], 1), "3>2 64");
   EXPECT_TRUE(plan.rounds[1].empty());
 }
@@ -131,13 +143,13 @@ TEST(RelayReduce, copies_of_a_partial_on_the_owners_host_do_not_cross) {
 TEST(RelayReduce, partials_with_copies_on_several_hosts_join_a_host_that_sends_anyway) {
   const cluster::Cluster three =
       cluster::uniform(3, 2);  // partial 0 on hosts 0 and 1, partial 1 on host 1 only, owner on host 2
-  const auto plan = relay_reduce(std::vector{slice({0, 2, 3}, {0, 0, 1}, {4})}, three);
+  const auto plan = messages_of(relay_reduce, slice({0, 2, 3}, {0, 0, 1}, {4}), three);
   EXPECT_EQ(pairs(plan.rounds[0], 1), "3>2 32; 2>3 32");
   EXPECT_EQ(pairs(plan.rounds[1], 1), "2>4 32; 3>4 32");
 }
 
 TEST(RelayReduce, to_two_owners_is_a_bug) {
-  EXPECT_THROW(relay_reduce(std::vector{slice({0}, {0}, {0, 1})}, cluster::uniform(1, 2)), InternalError);
+  EXPECT_THROW(messages_of(relay_reduce, slice({0}, {0}, {0, 1}), cluster::uniform(1, 2)), InternalError);
 }
 
 }  // namespace
