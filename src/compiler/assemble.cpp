@@ -30,21 +30,22 @@ struct RoundPart {
   i64 elements = 0;  // over links
 };
 
-RoundPart part_of(std::vector<layout::Msg> messages) {
+RoundPart part_of(layout::MessageList::Pattern messages) {
   RoundPart part;
-  for (const layout::Msg& m : messages) {
+  for (const layout::Msg& m : messages->messages()) {
     part.ranks.insert(part.ranks.end(), {m.src, m.dst});
     if (m.src != m.dst) part.elements += m.box.elements();
   }
   std::sort(part.ranks.begin(), part.ranks.end());
   part.ranks.erase(std::unique(part.ranks.begin(), part.ranks.end()), part.ranks.end());
-  part.messages = std::make_shared<const layout::MessagePattern>(std::move(messages));
+  part.messages = std::move(messages);
   return part;
 }
 
 // Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction;
-// those of ranks without one share a last part.
-std::vector<RoundPart> parts_of(const std::vector<layout::Msg>& round) {
+// those of ranks without one share a last part. A round that is one transaction is not copied.
+std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern) {
+  const std::vector<layout::Msg>& round = pattern->messages();
   int ranks = 0;
   for (const layout::Msg& m : round) ranks = std::max({ranks, m.src + 1, m.dst + 1});
   std::vector<int> leader(static_cast<size_t>(ranks), -1);  // -1: in no transaction
@@ -60,12 +61,18 @@ std::vector<RoundPart> parts_of(const std::vector<layout::Msg>& round) {
       const int x = find(m.src), y = find(m.dst);
       leader[static_cast<size_t>(std::max(x, y))] = std::min(x, y);
     }
-  std::vector<std::vector<layout::Msg>> by_leader(static_cast<size_t>(ranks) + 1);  // the last one: local
-  for (const layout::Msg& m : round)
-    by_leader[static_cast<size_t>(leader[static_cast<size_t>(m.src)] < 0 ? ranks : find(m.src))].push_back(m);
+  const auto leader_of = [&](const layout::Msg& m) {  // the last one: local
+    return static_cast<size_t>(leader[static_cast<size_t>(m.src)] < 0 ? ranks : find(m.src));
+  };
+  std::vector<size_t> sizes(static_cast<size_t>(ranks) + 1);
+  for (const layout::Msg& m : round) ++sizes[leader_of(m)];
+  if (std::ranges::find(sizes, round.size()) != sizes.end()) return {part_of(pattern)};
+  std::vector<std::vector<layout::Msg>> by_leader(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) by_leader[i].reserve(sizes[i]);
+  for (const layout::Msg& m : round) by_leader[leader_of(m)].push_back(m);
   std::vector<RoundPart> parts;
   for (std::vector<layout::Msg>& part : by_leader)
-    if (!part.empty()) parts.push_back(part_of(std::move(part)));
+    if (!part.empty()) parts.push_back(part_of(std::make_shared<const layout::MessagePattern>(std::move(part))));
   return parts;
 }
 
@@ -216,7 +223,7 @@ class Assembler {
   // Units that share their messages share the parts.
   const std::vector<RoundPart>& known_parts(const layout::MessageList& round) {
     const auto [it, fresh] = known_.parts.try_emplace(round.pattern().get());
-    if (fresh) it->second = parts_of(round.pattern()->messages());
+    if (fresh) it->second = parts_of(round.pattern());
     return it->second;
   }
 
