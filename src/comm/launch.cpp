@@ -71,12 +71,43 @@ Launch of_variables(const Variables& variable, Via via, const std::string& rank,
   return checked(launch, rank, size);
 }
 
+// Slurm's list of a step's hosts begins with the one of rank 0: node3, node3,node7 or node[03-05,07],other.
+std::string first_host(const std::string& hosts) {
+  const size_t end = hosts.find_first_of(",[");
+  if (end == std::string::npos || hosts[end] == ',') return hosts.substr(0, end);
+  const size_t first = end + 1, rest = hosts.find(']', first);
+  const size_t length = hosts.find_first_of("-,]", first) - first;
+  std::string host = hosts.substr(0, end) + hosts.substr(first, length);
+  // A name may go on after the brackets, and have further ones.
+  if (rest != std::string::npos && rest + 1 < hosts.size() && hosts[rest + 1] != ',')
+    host += first_host(hosts.substr(rest + 1));
+  return host;
+}
+
+// The tasks of a step without PMI. They share a port that other steps of a host hardly have, and prove each other that
+// they belong to the step.
+Launch of_step(const Variables& variable) {
+  Launch launch = of_variables(variable, Via::tcp, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
+  if (launch.size == 1) return {};
+  const int job = number(variable, "SLURM_JOB_ID"), step = number(variable, "SLURM_STEP_ID");
+  constexpr int kFirstPort = 12000, kPorts = 20000, kStepsOfAJob = 16;  // below those that connections get
+  launch.master_address = variable("MASTER_ADDR").value_or(first_host(variable("SLURM_STEP_NODELIST").value_or("")));
+  if (launch.master_address.empty())
+    user_error("environment: this step of Slurm has no SLURM_STEP_NODELIST. Set MASTER_ADDR to the host of rank 0.");
+  launch.master_port = variable("MASTER_PORT")
+                           ? port(variable, "MASTER_PORT", 65535)
+                           : kFirstPort + static_cast<int>((i64{job} * kStepsOfAJob + step % kStepsOfAJob) % kPorts);
+  launch.run_id = fmt::format("slurm {}.{}", job, step);
+  return launch;
+}
+
 Launch by_starter(const Variables& variable) {
   if (variable("OMPI_COMM_WORLD_RANK"))
     return of_variables(variable, Via::mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
-  // A batch script's own shell has SLURM_PROCID too; only a step started by srun offers the ranks to each other.
+  // A batch script's own shell has SLURM_PROCID too, but belongs to no step of srun.
+  const bool in_step = variable("SLURM_PROCID") && variable("SLURM_STEP_ID");
   const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
-  if (variable("SLURM_PROCID") && variable("SLURM_STEP_ID") && offered)
+  if (in_step && offered)
     return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
   need_both(variable, "WORLD_SIZE", "RANK");
   need_both(variable, "RANK", "WORLD_SIZE");
@@ -95,6 +126,7 @@ Launch by_starter(const Variables& variable) {
     if (run_id && *run_id != "none") launch.run_id = *run_id;
     return launch;
   }
+  if (in_step && variable("SLURM_STEP_NUM_TASKS")) return of_step(variable);
   return {};
 }
 

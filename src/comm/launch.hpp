@@ -10,7 +10,8 @@
 
 namespace switchyard::comm {
 
-/// mpi: under mpirun, or srun with PMI. tcp: torchrun-style variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT.
+/// mpi: under mpirun, or srun with PMI. tcp: torchrun-style variables RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, or
+/// srun without PMI.
 enum class Via { none, mpi, tcp };
 
 struct Launch {
@@ -22,7 +23,7 @@ struct Launch {
   std::string host;             // SWITCHYARD_HOST; empty: ask the machine
   std::string interface = {};   // tcp: SWITCHYARD_INTERFACE, where the options name none
   std::string token_file = {};  // tcp: SWITCHYARD_TOKEN_FILE, where the options have no token
-  std::string run_id = {};  // tcp: torchrun's id of the run, the token where there is no other; empty: none was given
+  std::string run_id = {};  // tcp: torchrun's id of the run, or Slurm's of the step: the token where there is no other
 };
 
 /// From environment variables. UserError naming the variable if one of a

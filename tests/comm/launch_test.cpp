@@ -49,14 +49,48 @@ TEST(Launch, UnderMpirunRankAndSizeAreOpenMpis) {
   EXPECT_EQ(l.host, "b");
 }
 
-TEST(Launch, SlurmCountsOnlyInAStepThatOffersPmi) {
-  Variables batch{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}};
+TEST(Launch, SlurmCountsOnlyInAStep) {
+  Variables batch{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "70"}};
   EXPECT_FALSE(launch(batch).distributed);
   batch["SLURM_STEP_ID"] = "0";
-  EXPECT_FALSE(launch(batch).distributed);
   batch["PMIX_RANK"] = "0";
   EXPECT_EQ(launch(batch).size, 8);
   EXPECT_EQ(launch(batch).via, Via::mpi);
+}
+
+TEST(Launch, AStepOfSlurmWithoutPmiMeansTcp) {
+  Variables step{{"SLURM_PROCID", "2"},    {"SLURM_NTASKS", "8"},      {"SLURM_STEP_NUM_TASKS", "4"},
+                 {"SLURM_JOB_ID", "1251"}, {"SLURM_STEP_ID", "3"},     {"SLURM_STEP_NODELIST", "gpu[07-09],other"}};
+  const Launch l = launch(step);
+  EXPECT_EQ(l.via, Via::tcp);
+  EXPECT_EQ(l.rank, 2);
+  EXPECT_EQ(l.size, 4) << "of the step, not of the job";
+  EXPECT_EQ(l.master_address, "gpu07");
+  EXPECT_EQ(l.master_port, 12000 + (1251 * 16 + 3) % 20000);
+  EXPECT_EQ(l.run_id, "slurm 1251.3");
+  for (const auto& [hosts, first] : std::map<std::string, std::string>{{"a", "a"},
+                                                                       {"a-1,b", "a-1"},
+                                                                       {"a[3,5]", "a3"},
+                                                                       {"a[3]-ib,b", "a3-ib"},
+                                                                       {"r[1-2]n[04-05]", "r1n04"}}) {
+    step["SLURM_STEP_NODELIST"] = hosts;
+    EXPECT_EQ(launch(step).master_address, first) << hosts;
+  }
+  Variables own = step;
+  own["MASTER_ADDR"] = "10.0.0.1";
+  own["MASTER_PORT"] = "29500";
+  EXPECT_EQ(launch(own).master_address, "10.0.0.1");
+  EXPECT_EQ(launch(own).master_port, 29500);
+  own["RANK"] = "0";  // a script's own variables, or torchrun's
+  own["WORLD_SIZE"] = "2";
+  EXPECT_EQ(launch(own).size, 2);
+  step["SLURM_STEP_NUM_TASKS"] = "1";
+  step["SLURM_PROCID"] = "0";
+  EXPECT_FALSE(launch(step).distributed) << "ranks are threads";
+  step["SLURM_STEP_NUM_TASKS"] = "2";
+  step.erase("SLURM_STEP_NODELIST");
+  EXPECT_EQ(error_of(step),
+            "environment: this step of Slurm has no SLURM_STEP_NODELIST. Set MASTER_ADDR to the host of rank 0.");
 }
 
 TEST(Launch, TorchrunsVariablesMeanTcp) {

@@ -1,7 +1,9 @@
 """The same job on ranks that are threads, processes of mpirun, and processes with torchrun's variables."""
 
+import os
 import shutil
 import socket
+import subprocess
 import time
 from pathlib import Path
 
@@ -58,6 +60,30 @@ def test_processes_with_the_variables_of_torchrun_give_the_bits_of_threads(job, 
     path, ranks, expected = job
     end_cleanly(tiny.start_ranks([tiny.command(path, "--out", tmp_path / "tcp")] * ranks))
     assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
+
+
+def step_of_slurm(words, ranks):
+    """The processes that srun starts without PMI, in a job whose port is free."""
+    def port(job):
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", 12000 + (job * 16 + 2) % 20000))
+            except OSError:
+                return False
+        return True
+
+    job = next(job for job in range(os.getpid() * 10, os.getpid() * 10 + 1000) if port(job))
+    step = {"SLURM_JOB_ID": str(job), "SLURM_STEP_ID": "2", "SLURM_NTASKS": str(2 * ranks),
+            "SLURM_STEP_NUM_TASKS": str(ranks),
+            "SLURM_STEP_NODELIST": "127.0.0.[1,3]"}
+    return [subprocess.Popen(words, env=tiny.ENVIRONMENT | step | {"SLURM_PROCID": str(rank)}, text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE) for rank in range(ranks)]
+
+
+def test_tasks_of_a_step_of_slurm_without_pmi_give_the_bits_of_threads(job, tmp_path):
+    path, ranks, expected = job
+    end_cleanly(step_of_slurm(tiny.command(path, "--out", tmp_path / "slurm", "--ranks", ranks), ranks))
+    assert what_must_be_the_same(tiny.read_log(tmp_path / "slurm")) == expected
 
 
 def test_ranks_on_two_hosts_count_their_bytes_between_hosts_and_reach_the_same_losses(job, tmp_path):

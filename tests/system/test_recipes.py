@@ -70,7 +70,10 @@ def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
     first = words()
     assert first.returncode == 0
     assert first.stdout == f"switchyard train job.toml --ranks 16 --out {tmp_path}/run\n"
-    (tmp_path / "run/checkpoints/step-00000004").mkdir(parents=True)
+    (tmp_path / "run/checkpoints/step-00000004.partial").mkdir(parents=True)
+    assert "--resume" not in words().stdout, "it was ended while it wrote its first one"
+    (tmp_path / "run/checkpoints/step-00000004").mkdir()
+    (tmp_path / "run/checkpoints/step-00000004/COMMITTED").touch()
     again = words(STATUS="138")
     assert again.stdout == (f"switchyard train job.toml --ranks 16 --out {tmp_path}/run --resume {tmp_path}/run\n"
                             "scontrol requeue 7\n")

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import socket
 import struct
 import subprocess
@@ -23,8 +24,9 @@ MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was bu
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
 
 # Runs must not inherit launch variables from the shell that started the test.
-_LAUNCH = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in _LAUNCH} | {"OMP_NUM_THREADS": "1"}
+_LAUNCH = re.compile("RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|(SLURM|PMIX?)_.*")
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not _LAUNCH.fullmatch(name)} | {
+    "OMP_NUM_THREADS": "1"}
 
 
 def random_documents(seed, count, longest=LONGEST, vocab=VOCAB):
