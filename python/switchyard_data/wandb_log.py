@@ -80,9 +80,13 @@ def main():
               file=sys.stderr)
         return 0
     known = options.folder / ID
-    run = wandb.init(project="switchyard", name=options.folder.resolve().name, dir=str(options.folder),
-                     id=known.read_text().strip() if known.exists() and options.first_step > 1 else None,
-                     resume="allow", config=settings(options.folder))
+    try:
+        run = wandb.init(project="switchyard", name=options.folder.resolve().name, dir=str(options.folder),
+                         id=known.read_text().strip() if known.exists() and options.first_step > 1 else None,
+                         resume="allow", config=settings(options.folder))
+    except wandb.Error as error:  # no key, no network
+        print(f"log.wandb: {str(error).rstrip('.')}. It is left out.", file=sys.stderr)
+        return 0
     known.write_text(run.id + "\n")
     run.define_metric("*", step_metric="step")
     follow(options.folder, options.first_step, run.log, input_ended)

@@ -1,8 +1,6 @@
 #include "train/stop_signals.hpp"
 
-#include <array>
 #include <atomic>
-#include <csignal>
 #include <ctime>
 #include <mutex>
 
@@ -12,7 +10,6 @@
 namespace switchyard::train {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGUSR1};
 constexpr i64 kSameRequest = 1'000'000'000;  // nanoseconds within which a further SIGTERM asks for the same
 
 // A signal handler belongs to the process, so its state does, too. Handlers may use lock-free atomics only.
@@ -22,7 +19,7 @@ static_assert(std::atomic<int>::is_always_lock_free && std::atomic<i64>::is_alwa
 
 std::mutex users_mutex;
 int users = 0;
-std::array<struct sigaction, kSignals.size()> before{};
+std::array<struct sigaction, kStopSignals.size()> before{};
 
 i64 nanoseconds() {
   timespec now{};
@@ -52,16 +49,16 @@ StopSignals::StopSignals() {
   struct sigaction action {};
   action.sa_handler = keep;
   action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < kSignals.size(); ++i) {
-    ::sigaction(kSignals[i], &action, &before[i]);
-    if (before[i].sa_handler == SIG_IGN) ::sigaction(kSignals[i], &before[i], nullptr);
+  for (size_t i = 0; i < kStopSignals.size(); ++i) {
+    ::sigaction(kStopSignals[i], &action, &before[i]);
+    if (before[i].sa_handler == SIG_IGN) ::sigaction(kStopSignals[i], &before[i], nullptr);
   }
 }
 
 StopSignals::~StopSignals() {
   const std::lock_guard lock(users_mutex);
   if (--users > 0) return;
-  for (size_t i = 0; i < kSignals.size(); ++i) ::sigaction(kSignals[i], &before[i], nullptr);
+  for (size_t i = 0; i < kStopSignals.size(); ++i) ::sigaction(kStopSignals[i], &before[i], nullptr);
 }
 
 int StopSignals::received() { return first_signal; }

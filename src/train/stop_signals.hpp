@@ -1,9 +1,13 @@
 // Signals that ask a run to stop.
 #pragma once
 
+#include <array>
+#include <csignal>
 #include <string>
 
 namespace switchyard::train {
+
+inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1};
 
 /// While one lives, the first SIGINT, SIGTERM or SIGUSR1 (Slurm's --signal) does not end this process, but is kept for
 /// the run, which stops after its step. After a SIGINT or SIGTERM another one ends the process at once; a SIGTERM only

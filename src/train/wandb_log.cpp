@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "files/python_half.hpp"
+#include "train/stop_signals.hpp"
 
 namespace switchyard::train {
 
@@ -26,7 +28,17 @@ WandbLog::WandbLog(const std::string& folder, i64 first_step) {
   posix_spawn_file_actions_t actions;
   ::posix_spawn_file_actions_init(&actions);
   ::posix_spawn_file_actions_adddup2(&actions, input.get(), STDIN_FILENO);
-  const int failed = ::posix_spawnp(&process_, argv[0], &actions, nullptr, argv.data(), environ);
+  // Signals that ask the run to stop reach all its processes, from terminals and from Slurm. This one ends when its
+  // input does, after the last step's line.
+  posix_spawnattr_t attributes;
+  ::posix_spawnattr_init(&attributes);
+  sigset_t blocked;
+  ::sigemptyset(&blocked);
+  for (const int signal : kStopSignals) ::sigaddset(&blocked, signal);
+  ::posix_spawnattr_setsigmask(&attributes, &blocked);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  const int failed = ::posix_spawnp(&process_, argv[0], &actions, &attributes, argv.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
   ::posix_spawn_file_actions_destroy(&actions);
   if (failed == 0) return;
   process_ = -1;

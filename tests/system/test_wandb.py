@@ -1,6 +1,9 @@
 """log.wandb: a stand-in for the package writes down what it is given."""
 
 import json
+import os
+import signal
+import subprocess
 
 import pytest
 import tiny_runs as tiny
@@ -26,7 +29,13 @@ class Run:
         self.note(finished=True)
 
 
+class Error(Exception):
+    pass
+
+
 def init(**settings):
+    if "REFUSED" in os.environ:
+        raise Error(os.environ["REFUSED"])
     run = Run()
     run.note(init=settings)
     return run
@@ -66,12 +75,35 @@ def test_every_step_and_validation_is_sent_once_also_of_a_resumed_run(tmp_path, 
     assert sum("finished" in note for note in notes) == 2
 
 
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_all_processes_of_a_run_loses_none_of_its_steps(tmp_path, corpus, package, sent):
+    """As from a terminal's Ctrl-C and from Slurm."""
+    job, out = job_of(tmp_path, corpus), tmp_path / "out"
+    run = subprocess.Popen(tiny.command(job, "--out", out, "--steps", 100000), env=package, text=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
+    tiny.wait_for_steps(run, 2)
+    os.killpg(run.pid, sent)
+    error = run.communicate(timeout=tiny.HANG)[1]
+    assert run.returncode == 128 + sent, error
+    notes = notes_of(package)
+    sent_steps = [note["log"]["step"] for note in notes if "log" in note and "train/loss" in note["log"]]
+    assert sent_steps == [entry["step"] for entry in tiny.read_log(out)] and "finished" in notes[-1]
+
+
 def test_without_the_package_a_note_says_so_and_the_run_goes_on(tmp_path, corpus, package):
     (tmp_path / "modules" / "wandb.py").write_text("raise ModuleNotFoundError('no such package')\n")
     done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"), environment=package)
     assert done.returncode == 0
     assert ("log.wandb: the Python package wandb is missing, so it is left out. Install it with: pip install wandb\n"
             in done.stderr), done.stderr
+
+
+def test_a_package_that_refuses_the_run_says_why_and_the_run_goes_on(tmp_path, corpus, package):
+    done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"),
+                    environment=package | {"REFUSED": "No API key configured. Use `wandb login` to log in."})
+    assert done.returncode == 0 and len(tiny.read_log(tmp_path / "out")) == 3
+    assert "log.wandb: No API key configured. Use `wandb login` to log in. It is left out.\n" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_an_interpreter_that_does_not_start_is_reported_and_the_run_goes_on(tmp_path, corpus):
