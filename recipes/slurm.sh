@@ -7,6 +7,7 @@
 #SBATCH --time=04:00:00
 #SBATCH --signal=USR1@300
 #SBATCH --requeue
+#SBATCH --open-mode=append
 set -euo pipefail
 job=${1:?usage: sbatch slurm.sh JOB.toml RUN}
 run=${2:?usage: sbatch slurm.sh JOB.toml RUN}

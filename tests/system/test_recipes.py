@@ -26,6 +26,10 @@ def test_scripts_pass_shellcheck():
                                                               if path.is_file() and path.suffix == ""))
 
 
+def test_a_job_that_is_queued_again_keeps_what_it_has_said():
+    assert "\n#SBATCH --open-mode=append\n" in (RECIPES / "slurm.sh").read_text()  # sbatch's default: truncate
+
+
 def test_the_containerfile_passes_its_linter_and_builds_as_the_readme_says():
     # DL3008: versions of Debian's packages are those of the release
     linted(BIN / "hadolint", "--ignore", "DL3008", RECIPES / "Containerfile")
