@@ -445,7 +445,7 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
     std::vector<std::string> sets = cases[c];
     sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1700", "batch.context=2048",
                              "bucket.0.max_length=2048", "bucket.1.max_length=1024", "run.checkpoint_every=0",
-                             "run.save_last=false"});
+                             "run.save_last=false", "run.steps=2"});
     train({job(out, sets), ""}, {});
     for (const auto& line : log_of(scratch_ / out)) {
       const auto &measured = line.at("peak_bytes_per_rank"), &predicted = line.at("predicted_peak_bytes_per_rank");
