@@ -121,7 +121,27 @@ Step regroup_partials(const ShardMap& from, const ShardMap& to) {
 // An exchange in which no rank makes sums for others.
 Exchange direct(std::vector<Step> steps) {
   const size_t parts = steps[0].parts.size();
-  return {std::move(steps), std::vector<std::vector<Box>>(parts)};
+  return {.steps = std::move(steps), .scratch = std::vector<std::vector<Box>>(parts)};
+}
+
+// Adds steps [first, end) to the stretches, if they are collectives. A rank that only gives something has no call.
+void add_stretch(Exchange& exchange, size_t first, size_t end, Place source, const ShardMap& from, const ShardMap& to) {
+  std::vector<GroupCollective> groups = group_collectives(from, to);
+  size_t members = 0;
+  for (const GroupCollective& group : groups) members += group.ranks.size();
+  if (first < end && members == exchange.steps[0].parts.size())
+    exchange.stretches.push_back({.first = first, .end = end, .source = source, .groups = std::move(groups)});
+}
+
+// Of an exchange whose first `sums` steps bring sums to `owners`, and whose other ones copy them; of copies alone, 0.
+Exchange with_stretches(Exchange exchange, size_t sums, const ShardMap& from, const ShardMap& owners,
+                        const ShardMap& to) {
+  const size_t all = exchange.steps.size();
+  add_stretch(exchange, 0, all, Place::input, from, to);
+  if (sums == 0 || sums == all) return exchange;
+  add_stretch(exchange, 0, sums, Place::input, from, owners);
+  add_stretch(exchange, sums, all, Place::output, owners, to);
+  return exchange;
 }
 
 /// Steps over hosts, and the load given to each rank so far: among ranks that could do the same, the one with the least
@@ -183,17 +203,22 @@ class OverHosts {
     }
   }
 
+  /// Steps so far in which something is received: the others are left out.
+  size_t kept() const { return static_cast<size_t>(std::ranges::count_if(steps_, receives)); }
+
   Exchange finished() {
     Exchange done;
     for (std::map<int, Part>& step : steps_)
-      if (std::ranges::any_of(step, [](const auto& part) { return !part.second.receives.empty(); }))
-        done.steps.push_back(finish(step));
+      if (receives(step)) done.steps.push_back(finish(step));
     if (done.steps.empty()) done.steps.push_back(finish(everyone_));
     for (const Part& part : done.steps[0].parts) done.scratch.push_back(std::move(scratch_[part.rank]));
     return done;
   }
 
  private:
+  static bool receives(const std::map<int, Part>& step) {
+    return std::ranges::any_of(step, [](const auto& part) { return !part.second.receives.empty(); });
+  }
   int host_of(int rank) const { return host_[static_cast<size_t>(rank)]; }
   std::map<int, Part>& add_step() { return steps_.emplace_back(everyone_); }
 
@@ -285,10 +310,10 @@ double nominal_time(const Exchange& exchange, std::span<const int> host) {
 Exchange exchange(const ShardMap& from, const ShardMap& to) {
   check(from.shape.size == to.shape.size, "exchange: shapes differ");
   if (to.partials > 1) return direct({regroup_partials(from, to)});
-  if (from.partials == 1) return direct({copy_step(from, Place::input, to)});
-  if (!has_copies(to)) return direct({sum_step(from, to)});
+  if (from.partials == 1) return with_stretches(direct({copy_step(from, Place::input, to)}), 0, from, to, to);
+  if (!has_copies(to)) return with_stretches(direct({sum_step(from, to)}), 0, from, to, to);
   const ShardMap owners = one_owner(to);
-  return direct({sum_step(from, owners), copy_step(owners, Place::output, to)});
+  return with_stretches(direct({sum_step(from, owners), copy_step(owners, Place::output, to)}), 1, from, owners, to);
 }
 
 Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span<const int> host) {
@@ -297,12 +322,13 @@ Exchange exchange_over_hosts(const ShardMap& from, const ShardMap& to, std::span
   OverHosts made(from, to, host);
   if (from.partials == 1) {
     made.copy(from, Place::input);
-    return made.finished();
+    return with_stretches(made.finished(), 0, from, to, to);
   }
   const ShardMap owners = has_copies(to) ? one_owner(to) : to;
   made.sum(owners);
+  const size_t sums = made.kept();
   if (has_copies(to)) made.copy(owners, Place::output);
-  return made.finished();
+  return with_stretches(made.finished(), sums, from, owners, to);
 }
 
 Exchange quickest_exchange(const ShardMap& from, const ShardMap& to, std::span<const int> host) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cluster/cluster.hpp"
+#include "layout/group_collectives.hpp"
 #include "layout/layout.hpp"
 
 namespace switchyard::layout {
@@ -33,11 +34,20 @@ struct Step {
   std::vector<Part> parts;  // of all ranks that hold something in `from` or `to`, ascending
 };
 
+/// Steps [first, end) that are the same as a collective in each of the groups, which all ranks of the exchange are in.
+/// source: where what the ranks give lies; the result is in their output.
+struct Stretch {
+  size_t first = 0, end = 0;
+  Place source = Place::input;
+  std::vector<GroupCollective> groups{};
+};
+
 /// Steps, one after the other. scratch: boxes of sums that a rank makes for others, by part; disjoint, and each piece
-/// there is one of them.
+/// there is one of them. stretches: of those that begin at one step the longest comes first.
 struct Exchange {
   std::vector<Step> steps;
   std::vector<std::vector<Box>> scratch;
+  std::vector<Stretch> stretches{};
 };
 
 /// Steps that turn `from` into `to` with direct messages. A rank has at most one shard in each map. Sums are in order

@@ -258,6 +258,82 @@ TEST(Exchange, refuses_what_it_cannot_do) {
             "exchange: rank 1 finds no holder of partial 0 for [2,4)");
 }
 
+// Does the groups' collectives in place of the steps that they are.
+void replace(const Stretch& stretch, Memory& memory, const Shape& shape) {
+  const Memory before = memory;
+  for (const GroupCollective& c : stretch.groups)
+    for (size_t place = 0; place < c.ranks.size(); ++place)
+      for (size_t from = 0; from < c.ranks.size(); ++from) {
+        const bool gathers = c.call == GroupCall::all_gather;
+        const Box& piece = c.pieces[c.pieces.size() == 1 ? 0 : gathers ? from : place];
+        each_element(piece, shape.size, [&](size_t e) {
+          const std::vector<int>& given = before.at(c.ranks[from]).at(stretch.source).at(e);
+          std::vector<int>& there = memory[c.ranks[place]][Place::output][e];
+          if (gathers) there.clear();
+          there.insert(there.end(), given.begin(), given.end());
+        });
+      }
+}
+
+// Outputs, each sum as a set, with one stretch replaced.
+Ranks run_with(const Exchange& exchange, const Stretch& stretch, const ShardMap& from) {
+  Memory memory;
+  for (auto& [rank, held] : filled(from)) memory[rank][Place::input] = held;
+  for (size_t s = 0; s < exchange.steps.size(); ++s) {
+    if (s == stretch.first) replace(stretch, memory, from.shape);
+    if (s < stretch.first || s >= stretch.end) replay(exchange.steps[s], memory, from.shape);
+  }
+  Ranks outputs;
+  for (auto& [rank, places] : memory)
+    for (auto& [e, partials] : places[Place::output]) {
+      std::ranges::sort(partials);
+      outputs[rank][e] = partials;
+    }
+  return outputs;
+}
+
+TEST(Exchange, its_stretches_of_collectives_do_what_their_steps_do) {
+  std::map<GroupCall, int> seen;
+  int parts = 0;
+  for (unsigned seed = 0; seed < 1000; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomMaps random(seed);
+    Shape shape = random.shape();
+    for (i64& size : shape.size) size *= 2;
+    const Mesh mesh = random.mesh(8);
+    const ShardMap from = expand(mesh, random.layout(mesh, shape, true), shape),
+                   to = expand(mesh, random.layout(mesh, shape, false), shape);
+    std::vector<int> host;
+    for (int rank = 0; rank < 8; ++rank) host.push_back(random.below(2));
+    for (const Exchange& made : {exchange(from, to), exchange_over_hosts(from, to, host)})
+      for (size_t i = 0; i < made.stretches.size(); ++i) {
+        const Stretch& stretch = made.stretches[i];
+        const Ranks held = run_with(made, stretch, from);
+        for (const Shard& shard : to.shards)
+          each_element(shard.box, shape.size,
+                       [&](size_t e) { EXPECT_EQ(held.at(shard.rank).at(e), all_partials(from.partials)); });
+        ++seen[stretch.groups[0].call];
+        parts += stretch.end - stretch.first < made.steps.size();
+        EXPECT_TRUE(i == 0 || made.stretches[i - 1].first != stretch.first || made.stretches[i - 1].end > stretch.end);
+      }
+    ASSERT_FALSE(testing::Test::HasFailure());
+  }
+  for (const GroupCall call : {GroupCall::all_gather, GroupCall::reduce_scatter, GroupCall::all_reduce})
+    EXPECT_GT(seen[call], 20) << name_of(call);
+  EXPECT_GT(parts, 20) << "sums that are gathered";
+}
+
+TEST(Exchange, of_a_sum_for_every_rank_is_one_collective_or_two) {
+  const Mesh mesh{{{"tp", 2}}, {0, 1}};
+  const Shape shape = plain({4, 2});
+  const Exchange made = exchange(expand(mesh, {{{}, {}}, {0}}, shape), expand(mesh, replicated(2), shape));
+  std::vector<std::tuple<size_t, size_t, Place, GroupCall>> stretches;
+  for (const Stretch& s : made.stretches) stretches.emplace_back(s.first, s.end, s.source, s.groups[0].call);
+  EXPECT_EQ(stretches, (decltype(stretches){{0, 2, Place::input, GroupCall::all_reduce},
+                                            {0, 1, Place::input, GroupCall::reduce_scatter},
+                                            {1, 2, Place::output, GroupCall::all_gather}}));
+}
+
 // Elements that each rank sends to other hosts.
 std::vector<i64> crossing(const Exchange& exchange, const std::vector<int>& host) {
   std::vector<i64> elements(host.size(), 0);
