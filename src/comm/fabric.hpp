@@ -7,6 +7,7 @@
 
 #include <array>
 #include <chrono>
+#include <compare>
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/group_call.hpp"
 #include "cluster/cluster.hpp"
 
 namespace switchyard::comm {
@@ -50,19 +52,35 @@ struct Op {
   bool at_most = false;
 };
 
+/// A collective of a group of ranks, seen from one of them. Pieces have equal bytes, and are in the order of `ranks`.
+///   all_gather      in: this rank's piece              out: all pieces
+///   reduce_scatter  in: all pieces of its partial      out: the sum of its own piece     (add: out += the sum)
+///   all_reduce      in: its partial                    out: the sum                      (add: out += the sum)
+/// `out` may be `in` where all_gather puts it, and all_reduce; else they share no byte. Sums are of `dtype`, in any
+/// order.
+struct Collective {
+  GroupCall call = GroupCall::all_gather;
+  std::vector<int> ranks{};
+  std::vector<Block> in{}, out{};
+  bool add = false;
+  DType dtype = DType::f32;
+};
+
 /// A FIFO between any two of `ranks` (global numbers), who run what they both take part in in one order. Other ranks
 /// may use the same id for theirs. Channels of two ids never wait for each other.
 struct Channel {
   int id = 0;
   std::vector<int> ranks;
+  auto operator<=>(const Channel&) const = default;
 };
 
 /// What a rank runs on a channel: `name` appears in errors, `row` is its number there. Members compare it; on a channel
-/// it never falls.
+/// it never falls. collectives: those that the fabric serves there, on blocks that no operation uses.
 struct Transaction {
   std::string name;
   i64 row = 0;
   std::vector<Op> ops;
+  std::vector<Collective> collectives{};
 };
 
 /// A device whose memory a fabric moves. It works asynchronously: each thread of a rank gives its work to a stream of
@@ -115,6 +133,11 @@ class Fabric {
   virtual Traffic traffic() const = 0;
   /// Whether blocks may lie on a device. All blocks of a message lie on devices, or all on hosts.
   virtual bool moves_device_memory() const { return false; }
+  /// Whether a library's call does this collective of a group, in this order of ranks, on a channel: the same answer on
+  /// all of them. What no fabric serves are messages.
+  virtual bool serves(int /*channel*/, GroupCall /*call*/, std::span<const int> /*ranks*/) const { return false; }
+  /// Whether it serves any.
+  virtual bool serves_any() const { return false; }
   virtual const cluster::Cluster& cluster() const = 0;
 };
 

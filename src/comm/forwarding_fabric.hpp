@@ -21,6 +21,10 @@ class ForwardingFabric : public Fabric {
   std::optional<std::string> failure() const override { return inner_.failure(); }
   Traffic traffic() const override { return inner_.traffic(); }
   bool moves_device_memory() const override { return inner_.moves_device_memory(); }
+  bool serves(int channel, GroupCall call, std::span<const int> ranks) const override {
+    return inner_.serves(channel, call, ranks);
+  }
+  bool serves_any() const override { return inner_.serves_any(); }
   const cluster::Cluster& cluster() const override { return inner_.cluster(); }
 
  protected:

@@ -8,6 +8,7 @@
 #include <stdexcept>
 
 #include "base/dtype.hpp"
+#include "base/group_call.hpp"
 #include "comm/nccl_library.hpp"
 
 namespace switchyard::comm {
@@ -18,6 +19,16 @@ struct NcclMessage {
   int peer = -1;
   std::byte* data = nullptr;
   i64 bytes = 0;
+};
+
+/// A collective of all ranks of a communicator, on contiguous elements of a device's memory. `out` may be `in` of
+/// all_reduce; `in` of all_gather may be the rank's piece of `out`.
+struct NcclCollective {
+  GroupCall call = GroupCall::all_gather;
+  const std::byte* in = nullptr;
+  std::byte* out = nullptr;
+  i64 elements = 0;  // of a piece
+  DType dtype = DType::f32;
 };
 
 /// What the library says of an error, or that a communicator was aborted.
@@ -44,6 +55,7 @@ class NcclCommunicator {
   std::optional<bool> ready_if_free();
   /// Gives the messages to the stream, as a group: they are done together. When ready, it has got them.
   void issue(std::span<const NcclMessage> messages, void* stream);
+  void issue(std::span<const NcclCollective> collectives, void* stream);
   /// Begins to end it. All messages are done; when ready, close() returns at once.
   void finalize();
   void close();
@@ -56,6 +68,8 @@ class NcclCommunicator {
   Handle handle() const;
   void expect(nccl::Result result, const char* function) const;
   bool state() const;
+  template <class Call, class Issue>
+  void issue_group(std::span<const Call> calls, const Issue& issue);
 
   const NcclLibrary& library_;
   std::mutex mutex_;

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <mutex>
 #include <set>
 #include <span>
@@ -29,7 +30,7 @@ constexpr i64 kAlignment = 256;                  // of staging: what devices cop
 bool on_device(const Op& op) { return !op.decode && (op.block.device || op.source.device); }
 
 bool on_devices(const Transaction& transaction) {
-  return std::any_of(transaction.ops.begin(), transaction.ops.end(), on_device);
+  return !transaction.collectives.empty() || std::any_of(transaction.ops.begin(), transaction.ops.end(), on_device);
 }
 
 std::vector<int> peers_of(const Transaction& transaction) {
@@ -37,6 +38,11 @@ std::vector<int> peers_of(const Transaction& transaction) {
   for (const Op& op : transaction.ops)
     if (op.kind != Op::Kind::local && on_device(op)) peers.insert(op.peer);
   return {peers.begin(), peers.end()};
+}
+
+std::vector<int> without(std::vector<int> ranks, int rank) {
+  std::erase(ranks, rank);
+  return ranks;
 }
 
 // Copies or adds.
@@ -178,6 +184,74 @@ class DevicePart {
   std::shared_ptr<std::byte> staging_;
 };
 
+// A rank's memory for a collective: blocks that follow one another serve as they are, others are staged.
+class CollectivePart {
+ public:
+  CollectivePart(const Collective& collective, int rank, const BlockDevice& device)
+      : collective_(collective), device_(device), mine_(place_in(collective, rank)) {}
+
+  /// Packs what this rank gives.
+  NcclCollective pack() {
+    const i64 elements = collective_.in[0].bytes() / size_of(collective_.dtype);
+    std::byte* to = collective_.add ? nullptr : run_of(collective_.out);
+    if (!to) to = staged_ = stage(collective_.out);
+    const std::byte* from = run_of(collective_.in);
+    if (collective_.call == GroupCall::all_gather) {
+      // The piece goes to its place first, unless it is somewhere else altogether.
+      const Block place = block_at(to, mine_);
+      if (!from || (staged_ && holds_own())) {
+        copy_block(place, collective_.in[0]);
+        from = place.data;
+      }
+    } else if (!from) {
+      std::byte* const packed = stage(collective_.in);
+      for (size_t i = 0; i < collective_.in.size(); ++i) copy_block(block_at(packed, i), collective_.in[i]);
+      from = packed;
+    }
+    return {.call = collective_.call, .in = from, .out = to, .elements = elements, .dtype = collective_.dtype};
+  }
+
+  void unpack() const {
+    if (!staged_) return;
+    for (size_t i = 0; i < collective_.out.size(); ++i) {
+      const Block from = block_at(staged_, i);
+      if (collective_.add)
+        add_block(collective_.out[i], from, collective_.dtype);
+      else if (!(i == mine_ && holds_own()))
+        copy_block(collective_.out[i], from);
+    }
+  }
+
+ private:
+  // Whether the rank's piece of what is gathered lies where it is to be.
+  bool holds_own() const {
+    return collective_.call == GroupCall::all_gather && overlap(collective_.in[0], collective_.out[mine_]);
+  }
+  // Where blocks begin that follow one another without gaps; null if they don't.
+  static std::byte* run_of(const std::vector<Block>& blocks) {
+    for (size_t i = 0; i < blocks.size(); ++i)
+      if (!is_contiguous(blocks[i]) || blocks[i].data != blocks[0].data + static_cast<i64>(i) * blocks[0].bytes())
+        return nullptr;
+    return blocks[0].data;
+  }
+  std::byte* stage(const std::vector<Block>& blocks) {
+    const i64 bytes = blocks[0].bytes() * static_cast<i64>(blocks.size());
+    return staging_.emplace_back(device_.allocate(bytes)).get();
+  }
+  Block block_at(std::byte* data, size_t place) const {
+    const i64 bytes = collective_.in[0].bytes();
+    Block block = contiguous(data + static_cast<i64>(place) * bytes, bytes);
+    block.device = collective_.in[0].device;
+    return block;
+  }
+
+  const Collective& collective_;
+  const BlockDevice& device_;
+  const size_t mine_;
+  std::byte* staged_ = nullptr;  // what comes
+  std::vector<std::shared_ptr<std::byte>> staging_;
+};
+
 class NcclFabric final : public ForwardingFabric {
  public:
   NcclFabric(Fabric& host, const BlockDevice& device, NcclOptions options)
@@ -198,6 +272,13 @@ class NcclFabric final : public ForwardingFabric {
   }
 
   bool moves_device_memory() const override { return true; }
+  bool serves(int channel, GroupCall call, std::span<const int> ranks) const override {
+    if (sums(call) && options_.deterministic) return false;
+    return std::ranges::any_of(options_.groups, [&](const Channel& group) {
+      return group.id == channel && std::ranges::equal(group.ranks, ranks);
+    });
+  }
+  bool serves_any() const override { return !options_.groups.empty(); }
   void abort(const std::string& reason) override {
     inner().abort(reason);
     watch_->look();
@@ -226,27 +307,33 @@ class NcclFabric final : public ForwardingFabric {
  private:
   void connect() {
     library_ = std::make_unique<NcclLibrary>(options_.library);
-    const std::vector<nccl::UniqueId> ids = shared_ids();
+    std::vector<Channel> queues;
+    for (const int channel : options_.channels) queues.push_back({channel, {}});
+    queues.insert(queues.end(), options_.groups.begin(), options_.groups.end());
+    const std::vector<nccl::UniqueId> ids = shared_ids(queues.size());
     watch_ = std::make_unique<NcclWatch>(inner(), device_, options_.timeout);
-    const int blocks = std::max(1, options_.blocks / std::max(1, static_cast<int>(ids.size())));
-    std::vector<int> others;
-    for (int r = 0; r < size(); ++r)
-      if (r != rank()) others.push_back(r);
-    for (size_t i = 0; i < ids.size(); ++i) {
-      const std::string name = fmt::format("connecting channel {}", options_.channels[i]);
+    const int blocks = std::max(1, options_.blocks / std::max(1, static_cast<int>(options_.channels.size())));
+    const Channel all = everyone(inner(), kFabricChannel);
+    for (size_t i = 0; i < queues.size(); ++i) {
+      const std::vector<int>& ranks = queues[i].ranks.empty() ? all.ranks : queues[i].ranks;
+      const auto place = std::ranges::find(ranks, rank());
+      if (place == ranks.end()) continue;
+      const std::vector<int> others = without(ranks, rank());
+      const std::string name = "connecting " + name_of_queue(queues[i]);
       try {
-        const auto communicator = std::make_shared<NcclCommunicator>(*library_, size(), ids[i], rank(), blocks);
+        const auto communicator = std::make_shared<NcclCommunicator>(*library_, static_cast<int>(ranks.size()), ids[i],
+                                                                     static_cast<int>(place - ranks.begin()), blocks);
         wait_until_ready(*communicator, name, others);
-        watch_->add(options_.channels[i], communicator);
+        watch_->add(queues[i], communicator);
       } catch (const NcclError& error) {
         throw ClusterError(device_failed(label_, name, others, error.what()));
       }
     }
   }
 
-  // One for each channel, made by the first rank.
-  std::vector<nccl::UniqueId> shared_ids() {
-    std::vector<nccl::UniqueId> ids(options_.channels.size());
+  // Made by the first rank.
+  std::vector<nccl::UniqueId> shared_ids(size_t count) {
+    std::vector<nccl::UniqueId> ids(count);
     if (rank() == 0)
       for (nccl::UniqueId& id : ids)
         if (const nccl::Result result = library_->GetUniqueId(&id); result != nccl::Result::success)
@@ -256,8 +343,9 @@ class NcclFabric final : public ForwardingFabric {
     const auto came = broadcast_blob(inner(), everyone(inner(), kFabricChannel), "NCCL's ids", 0,
                                      rank() == 0 ? bytes : std::span<const std::byte>());
     if (came.size() != bytes.size())
-      cluster_error("{}: there are {} channels of devices here, and {} at rank 0. Do all ranks run the same job file?",
-                    label_, ids.size(), came.size() / sizeof(nccl::UniqueId));
+      cluster_error(
+          "{}: there are {} channels and groups of devices here, and {} at rank 0. Do all ranks run the same job file?",
+          label_, ids.size(), came.size() / sizeof(nccl::UniqueId));
     std::memcpy(ids.data(), came.data(), came.size());
     return ids;
   }
@@ -272,34 +360,88 @@ class NcclFabric final : public ForwardingFabric {
   }
 
   void exchange(const Channel& channel, const Transaction& transaction) {
-    check_transaction(rank(), channel, transaction);
+    check_transaction(rank(), channel, transaction, true);
     if (options_.strict) {
       rows_.check_next(rank(), channel, transaction);
       check_sends_unwritten(rank(), transaction);
+      compare_collectives(channel, transaction);
       poison_receives(transaction);
     }
     HostPart host(transaction, options_.strict);
     host.run(inner(), channel, label_);
     const DevicePart device(transaction, device_);
     const std::vector<NcclMessage> messages = device.pack();
-    if (!messages.empty()) move(channel, transaction, messages);
+    if (!messages.empty()) issue({channel.id, {}}, transaction.name, peers_of(transaction), std::span(messages));
     device.unpack(host);
+    if (!transaction.collectives.empty()) run_collectives(channel, transaction);
   }
 
-  void move(const Channel& channel, const Transaction& transaction, const std::vector<NcclMessage>& messages) {
-    const std::shared_ptr<NcclCommunicator> communicator = watch_->of(channel.id);
-    check(communicator != nullptr, "rank {}: \"{}\" moves blocks of devices on channel {}, but only {} may", rank(),
-          transaction.name, channel.id, fmt::join(options_.channels, ", "));
-    const std::vector<int> peers = peers_of(transaction);
+  // Those of a group are given to the library together.
+  void run_collectives(const Channel& channel, const Transaction& transaction) {
+    std::map<std::span<const int>, std::vector<const Collective*>,
+             decltype([](const auto& a, const auto& b) { return std::ranges::lexicographical_compare(a, b); })>
+        of_group;
+    for (const Collective& collective : transaction.collectives) of_group[collective.ranks].push_back(&collective);
+    for (const auto& [ranks, collectives] : of_group) {
+      std::vector<CollectivePart> parts;
+      parts.reserve(collectives.size());
+      std::vector<NcclCollective> calls;
+      for (const Collective* collective : collectives)
+        calls.push_back(parts.emplace_back(*collective, rank(), device_).pack());
+      const std::vector<int> group(ranks.begin(), ranks.end());
+      issue({channel.id, group}, transaction.name, without(group, rank()), std::span<const NcclCollective>(calls));
+      for (const CollectivePart& part : parts) part.unpack();
+    }
+  }
+
+  // Each rank tells the next one of the group what it has; if not all have the same, one of them hears it.
+  void compare_collectives(const Channel& channel, const Transaction& transaction) {
+    if (transaction.collectives.empty()) return;
+    using Said = std::array<i64, 4>;  // call, and an envelope
+    std::vector<Said> mine, theirs(transaction.collectives.size());
+    Transaction compared{transaction.name, transaction.row, {}};
+    for (const Collective& c : transaction.collectives) {
+      const Envelope e = envelope_of(transaction, c);
+      mine.push_back({static_cast<i64>(c.call), e.row, e.bytes, static_cast<i64>(e.dtype)});
+    }
+    for (size_t i = 0; i < mine.size(); ++i) {
+      const std::vector<int>& ranks = transaction.collectives[i].ranks;
+      const size_t place = place_in(transaction.collectives[i], rank()), n = ranks.size();
+      const auto message = [](Op::Kind kind, int peer, Said& said) {
+        return Op{.kind = kind, .peer = peer, .block = contiguous(said.data(), sizeof(Said)), .dtype = DType::i64};
+      };
+      compared.ops.push_back(message(Op::Kind::send, ranks[(place + 1) % n], mine[i]));
+      compared.ops.push_back(message(Op::Kind::recv, ranks[(place + n - 1) % n], theirs[i]));
+    }
+    inner().run(channel, compared);
+    for (size_t i = 0; i < mine.size(); ++i) {
+      if (mine[i] == theirs[i]) continue;
+      const int peer = compared.ops[2 * i + 1].peer;
+      const auto envelope = [](const Said& s) { return Envelope{s[1], s[2], static_cast<DType>(s[3])}; };
+      if (mine[i][0] == theirs[i][0])
+        throw ClusterError(disagreement(label_, transaction, peer, envelope(mine[i]), envelope(theirs[i])));
+      cluster_error("{}: \"{}\" has {} with rank {}, which has {}. Do all ranks run the same job file and program?",
+                    label_, transaction.name, name_of(static_cast<GroupCall>(mine[i][0])), peer,
+                    name_of(static_cast<GroupCall>(theirs[i][0])));
+    }
+  }
+
+  // Gives calls to the stream of the calling thread. whose: their communicator.
+  template <class Call>
+  void issue(const Channel& whose, const std::string& name, const std::vector<int>& peers,
+             std::span<const Call> calls) {
+    const std::shared_ptr<NcclCommunicator> communicator = watch_->of(whose);
+    check(communicator != nullptr, "rank {}: \"{}\" moves blocks of devices on {}, but only {} may", rank(), name,
+          name_of_queue(whose), fmt::join(options_.channels, ", "));
     const BlockDevice::Mark begun = device_.mark();
     try {
-      communicator->issue(messages, device_.native_stream());
-      wait_until_ready(*communicator, transaction.name, peers);
+      communicator->issue(calls, device_.native_stream());
+      wait_until_ready(*communicator, name, peers);
     } catch (const NcclError& error) {
-      watch_->stop_if_failed(transaction.name);  // an abort is no error of its own
-      throw ClusterError(device_failed(label_, transaction.name, peers, error.what()));
+      watch_->stop_if_failed(name);  // an abort is no error of its own
+      throw ClusterError(device_failed(label_, name, peers, error.what()));
     }
-    watch_->add(channel.id, {transaction.name, peers, begun, device_.mark()});
+    watch_->add(whose, {name, peers, begun, device_.mark()});
   }
 
   const BlockDevice& device_;

@@ -42,6 +42,9 @@ NcclLibrary::NcclLibrary(const std::string& path)
   find(CommGetAsyncError, "ncclCommGetAsyncError");
   find(Send, "ncclSend");
   find(Recv, "ncclRecv");
+  find(AllGather, "ncclAllGather");
+  find(ReduceScatter, "ncclReduceScatter");
+  find(AllReduce, "ncclAllReduce");
   find(GroupStart, "ncclGroupStart");
   find(GroupEnd, "ncclGroupEnd");
   find(GetErrorString, "ncclGetErrorString");

@@ -30,7 +30,9 @@ enum class Result : int {
   in_progress = 7,
 };
 
-enum class DataType : int { int8 = 0 };
+enum class DataType : int { int8 = 0, uint8 = 1, int32 = 2, int64 = 4, float32 = 7, float64 = 8, bfloat16 = 9 };
+
+enum class RedOp : int { sum = 0 };
 
 inline constexpr int kUnset = INT_MIN;
 
@@ -73,6 +75,11 @@ class NcclLibrary {
   nccl::Result (*CommGetAsyncError)(nccl::Communicator*, nccl::Result*) = nullptr;
   nccl::Result (*Send)(const void*, std::size_t, nccl::DataType, int, nccl::Communicator*, void*) = nullptr;
   nccl::Result (*Recv)(void*, std::size_t, nccl::DataType, int, nccl::Communicator*, void*) = nullptr;
+  nccl::Result (*AllGather)(const void*, void*, std::size_t, nccl::DataType, nccl::Communicator*, void*) = nullptr;
+  nccl::Result (*ReduceScatter)(const void*, void*, std::size_t, nccl::DataType, nccl::RedOp, nccl::Communicator*,
+                                void*) = nullptr;
+  nccl::Result (*AllReduce)(const void*, void*, std::size_t, nccl::DataType, nccl::RedOp, nccl::Communicator*,
+                            void*) = nullptr;
   nccl::Result (*GroupStart)() = nullptr;
   nccl::Result (*GroupEnd)() = nullptr;
 

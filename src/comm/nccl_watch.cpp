@@ -14,6 +14,11 @@ constexpr std::chrono::seconds kPatience{5};  // with communicators that end aft
 
 }  // namespace
 
+std::string name_of_queue(const Channel& whose) {
+  return whose.ranks.empty() ? fmt::format("channel {}", whose.id)
+                             : fmt::format("channel {} of ranks {}", whose.id, fmt::join(whose.ranks, ", "));
+}
+
 NcclWatch::NcclWatch(Fabric& host, const BlockDevice& device, std::chrono::milliseconds timeout)
     : host_(host), device_(device), timeout_(timeout), label_(rank_label(host.rank(), host.cluster())) {
   thread_ = std::thread([this] { watch(); });
@@ -23,26 +28,26 @@ NcclWatch::~NcclWatch() {
   {
     const std::lock_guard lock(mutex_);
     closing_ = true;
-    for (auto& [channel, queue] : queues_) queue.under_way.clear();
+    for (auto& [whose, queue] : queues_) queue.under_way.clear();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
-void NcclWatch::add(int channel, std::shared_ptr<NcclCommunicator> communicator) {
+void NcclWatch::add(const Channel& whose, std::shared_ptr<NcclCommunicator> communicator) {
   const std::lock_guard lock(mutex_);
-  queues_[channel].communicator = std::move(communicator);
+  queues_[whose].communicator = std::move(communicator);
 }
 
-std::shared_ptr<NcclCommunicator> NcclWatch::of(int channel) const {
+std::shared_ptr<NcclCommunicator> NcclWatch::of(const Channel& whose) const {
   const std::lock_guard lock(mutex_);
-  const auto found = queues_.find(channel);
+  const auto found = queues_.find(whose);
   return found == queues_.end() ? nullptr : found->second.communicator;
 }
 
-void NcclWatch::add(int channel, Exchange exchange) {
+void NcclWatch::add(const Channel& whose, Exchange exchange) {
   const std::lock_guard lock(mutex_);
-  queues_.at(channel).under_way.push_back({std::move(exchange), {}});
+  queues_.at(whose).under_way.push_back({std::move(exchange), {}});
 }
 
 void NcclWatch::stop_if_failed(const std::string& name) const {
@@ -75,12 +80,12 @@ void NcclWatch::watch() {
 
 std::optional<std::string> NcclWatch::fault() {
   const std::lock_guard lock(mutex_);
-  for (auto& [channel, queue] : queues_)
-    if (auto found = fault_of(channel, queue)) return found;
+  for (auto& [whose, queue] : queues_)
+    if (auto found = fault_of(whose, queue)) return found;
   return std::nullopt;
 }
 
-std::optional<std::string> NcclWatch::fault_of(int channel, Queue& queue) {
+std::optional<std::string> NcclWatch::fault_of(const Channel& whose, Queue& queue) {
   std::deque<UnderWay>& under_way = queue.under_way;
   try {
     while (!under_way.empty() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
@@ -92,7 +97,7 @@ std::optional<std::string> NcclWatch::fault_of(int channel, Queue& queue) {
     if (!first.late || Clock::now() < *first.late) return std::nullopt;
     return not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_);
   } catch (const std::exception& error) {  // of NCCL, or of the device
-    if (under_way.empty()) return device_failed(label_, fmt::format("channel {}", channel), {}, error.what());
+    if (under_way.empty()) return device_failed(label_, name_of_queue(whose), {}, error.what());
     const Exchange& first = under_way.front().exchange;
     return device_failed(label_, first.name, first.peers, error.what());
   }
@@ -106,8 +111,8 @@ bool NcclWatch::idle() const {
 void NcclWatch::finish() {
   const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, kPatience);
   try {
-    for (auto& [channel, queue] : queues_) queue.communicator->finalize();
-    for (auto& [channel, queue] : queues_) {
+    for (auto& [whose, queue] : queues_) queue.communicator->finalize();
+    for (auto& [whose, queue] : queues_) {
       while (!queue.communicator->ready()) {
         if (Clock::now() > deadline) return;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -122,7 +127,7 @@ void NcclWatch::abort_all() {
   std::vector<std::shared_ptr<NcclCommunicator>> communicators;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& [channel, queue] : queues_) communicators.push_back(queue.communicator);
+    for (auto& [whose, queue] : queues_) communicators.push_back(queue.communicator);
   }
   for (const auto& communicator : communicators) communicator->abort();
 }

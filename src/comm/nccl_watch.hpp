@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <thread>
 
 #include "comm/fabric.hpp"
@@ -14,10 +15,14 @@
 
 namespace switchyard::comm {
 
-/// A rank's communicators, one for each channel, and what they have under way. Thread-safe.
+/// "channel 5", "channel 5 of ranks 0, 1".
+std::string name_of_queue(const Channel& whose);
+
+/// A rank's communicators, and what they have under way: one for messages on each channel, named by the channel with no
+/// ranks, and one for each group with collectives there. Thread-safe.
 class NcclWatch {
  public:
-  /// Messages that a stream has got: between the marks.
+  /// Messages, or collectives, that a stream has got: between the marks.
   struct Exchange {
     std::string name;
     std::vector<int> peers;
@@ -31,11 +36,11 @@ class NcclWatch {
   NcclWatch(const NcclWatch&) = delete;
   NcclWatch& operator=(const NcclWatch&) = delete;
 
-  void add(int channel, std::shared_ptr<NcclCommunicator> communicator);
-  /// Null: the channel has none.
-  std::shared_ptr<NcclCommunicator> of(int channel) const;
-  /// Messages of a channel that has a communicator.
-  void add(int channel, Exchange exchange);
+  void add(const Channel& whose, std::shared_ptr<NcclCommunicator> communicator);
+  /// Null: there is none.
+  std::shared_ptr<NcclCommunicator> of(const Channel& whose) const;
+  /// Of one that there is.
+  void add(const Channel& whose, Exchange exchange);
   /// ClusterError if the job has failed.
   void stop_if_failed(const std::string& name) const;
   /// Looks at once: the host's fabric has failed.
@@ -57,7 +62,7 @@ class NcclWatch {
 
   void watch();
   std::optional<std::string> fault();
-  std::optional<std::string> fault_of(int channel, Queue& queue);
+  std::optional<std::string> fault_of(const Channel& whose, Queue& queue);
   bool idle() const;
   void finish();
   void abort_all();
@@ -68,7 +73,7 @@ class NcclWatch {
   const std::string label_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::map<int, Queue> queues_;
+  std::map<Channel, Queue> queues_;
   bool closing_ = false;
   std::thread thread_;
 };

@@ -22,6 +22,21 @@ std::string ranks(const std::vector<int>& ranks) {
   return fmt::format("rank{} {}", ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
+void check_collective(int rank, const Channel& channel, const Transaction& transaction, const Collective& c) {
+  const size_t n = c.ranks.size();
+  check(place_in(c, rank) < n &&
+            std::ranges::all_of(c.ranks, [&](int r) { return std::ranges::count(channel.ranks, r) == 1; }),
+        "rank {}: \"{}\" {}: not a group of channel {} with this rank: {}", rank, transaction.name, name_of(c.call),
+        channel.id, fmt::join(c.ranks, ", "));
+  const auto have = [&](const std::vector<Block>& blocks, size_t count) {
+    return blocks.size() == count && std::ranges::all_of(blocks, [&](const Block& b) {
+             return well_formed(b) && b.bytes() > 0 && b.bytes() == c.in[0].bytes();
+           });
+  };
+  check(have(c.in, c.call == GroupCall::reduce_scatter ? n : 1) && have(c.out, c.call == GroupCall::all_gather ? n : 1),
+        "rank {}: \"{}\" {}: blocks that are not those of {} ranks", rank, transaction.name, name_of(c.call), n);
+}
+
 std::string describe(const Envelope& e) {
   return fmt::format("row {}, {} bytes, {}", e.row, e.bytes, name_of(e.dtype));
 }
@@ -36,7 +51,18 @@ void take_size(Envelope& expected, const Envelope& said, bool at_most) {
   if (at_most && said.bytes <= expected.bytes) expected.bytes = said.bytes;
 }
 
-void check_transaction(int rank, const Channel& channel, const Transaction& transaction) {
+size_t place_in(const Collective& collective, int rank) {
+  return static_cast<size_t>(std::ranges::find(collective.ranks, rank) - collective.ranks.begin());
+}
+
+Envelope envelope_of(const Transaction& transaction, const Collective& collective) {
+  return {transaction.row, collective.in[0].bytes(), collective.dtype};
+}
+
+void check_transaction(int rank, const Channel& channel, const Transaction& transaction, bool serves) {
+  check(serves || transaction.collectives.empty(), "rank {}: \"{}\" has collectives, which its fabric does not serve",
+        rank, transaction.name);
+  for (const Collective& collective : transaction.collectives) check_collective(rank, channel, transaction, collective);
   const auto member = [&](int r) {
     return std::find(channel.ranks.begin(), channel.ranks.end(), r) != channel.ranks.end();
   };
@@ -79,6 +105,10 @@ bool may_arrive_early(const Transaction& transaction, size_t index) {
 void poison_receives(const Transaction& transaction) {
   for (size_t i = 0; i < transaction.ops.size(); ++i)
     if (may_arrive_early(transaction, i)) fill_block(transaction.ops[i].block, 0xFF);
+  for (const Collective& c : transaction.collectives)
+    for (const Block& out : c.out)
+      if (!c.add && std::ranges::none_of(c.in, [&](const Block& in) { return overlap(in, out); }))
+        fill_block(out, 0xFF);
 }
 
 void RowOrder::check_next(int rank, const Channel& channel, const Transaction& transaction) {
@@ -92,6 +122,17 @@ void RowOrder::check_next(int rank, const Channel& channel, const Transaction& t
 void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster) {
   for (const Op& op : transaction.ops) {
     if (op.kind == Op::Kind::send) traffic[static_cast<size_t>(cluster.link(rank, op.peer))] += op.block.bytes();
+  }
+  for (const Collective& c : transaction.collectives) {
+    const i64 n = static_cast<i64>(c.ranks.size()), bytes = c.in[0].bytes();
+    const auto part = [&](i64 place) { return bytes * (place + 1) / n - bytes * place / n; };  // of a whole sum
+    const i64 mine = static_cast<i64>(place_in(c, rank));
+    for (i64 place = 0; place < n; ++place) {
+      if (place == mine) continue;
+      const int peer = c.ranks[static_cast<size_t>(place)];
+      traffic[static_cast<size_t>(cluster.link(rank, peer))] +=
+          c.call == GroupCall::all_reduce ? part(place) + part(mine) : bytes;
+    }
   }
 }
 

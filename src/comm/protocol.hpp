@@ -20,9 +20,14 @@ struct Envelope {
 void take_size(Envelope& expected, const Envelope& said, bool at_most);
 Envelope envelope_of(const Transaction& transaction, const Op& op);
 
-/// Checks that peers are other members of the channel, locals agree in size, and rows don't overlap. InternalError
-/// naming the rank, the transaction and the operation.
-void check_transaction(int rank, const Channel& channel, const Transaction& transaction);
+/// Checks that peers are other members of the channel, locals agree in size, and rows don't overlap; that there are no
+/// collectives, or, if the fabric serves them, that their blocks are those of their group. InternalError naming the
+/// rank, the transaction and the operation.
+void check_transaction(int rank, const Channel& channel, const Transaction& transaction, bool serves = false);
+/// This rank's place in the group.
+size_t place_in(const Collective& collective, int rank);
+/// What all of its ranks must agree on. bytes: of a piece.
+Envelope envelope_of(const Transaction& transaction, const Collective& collective);
 /// InternalError if a block that is sent is written in the same transaction. Quadratic, so only for strict mode.
 void check_sends_unwritten(int rank, const Transaction& transaction);
 /// Whether operation `index`, a receive that neither adds nor decodes, may be written before its turn: nothing earlier
@@ -42,7 +47,8 @@ class RowOrder {
   std::map<int, i64> last_;
 };
 
-/// Adds the bytes sent per link class; local operations count 0.
+/// Adds the bytes sent per link class; local operations count 0. Of collectives what direct messages would be: each
+/// piece to each rank that lacks it, each partial of a piece to its owner.
 void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster);
 
 /// "rank 5 (host b)"; the host's number if it has no name.

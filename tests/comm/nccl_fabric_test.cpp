@@ -310,9 +310,9 @@ TEST(NcclFabric, RanksHaveTheSameChannels) {
   options[1].channels.pop_back();
   const auto ends = run_nccl(options, [](Fabric&, const StreamDevice&) {});
   EXPECT_EQ(ends[1],
-            "rank 1 (host b): there are 4 channels of devices here, and 5 at rank 0. Do all ranks run the same job "
-            "file?");
-  EXPECT_THAT(ends[0], HasSubstr("there are 4 channels of devices"));
+            "rank 1 (host b): there are 4 channels and groups of devices here, and 5 at rank 0. Do all ranks run the "
+            "same job file?");
+  EXPECT_THAT(ends[0], HasSubstr("there are 4 channels and groups of devices"));
 }
 
 }  // namespace

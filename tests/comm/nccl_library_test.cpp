@@ -71,7 +71,15 @@ TEST(NcclLibrary, DeclaresWhatTheHeaderDeclares) {
   static_assert(static_cast<int>(nccl::Result::in_progress) == ncclInProgress);
   static_assert(sizeof(nccl::Result) == sizeof(ncclResult_t));
   static_assert(static_cast<int>(nccl::DataType::int8) == ncclInt8);
+  static_assert(static_cast<int>(nccl::DataType::uint8) == ncclUint8);
+  static_assert(static_cast<int>(nccl::DataType::int32) == ncclInt32);
+  static_assert(static_cast<int>(nccl::DataType::int64) == ncclInt64);
+  static_assert(static_cast<int>(nccl::DataType::float32) == ncclFloat32);
+  static_assert(static_cast<int>(nccl::DataType::float64) == ncclFloat64);
+  static_assert(static_cast<int>(nccl::DataType::bfloat16) == ncclBfloat16);
   static_assert(sizeof(nccl::DataType) == sizeof(ncclDataType_t));
+  static_assert(static_cast<int>(nccl::RedOp::sum) == ncclSum);
+  static_assert(sizeof(nccl::RedOp) == sizeof(ncclRedOp_t));
   static_assert(sizeof(nccl::Config) <= sizeof(ncclConfig_t));
   static_assert(offsetof(nccl::Config, magic) == offsetof(ncclConfig_t, magic));
   static_assert(offsetof(nccl::Config, version) == offsetof(ncclConfig_t, version));
@@ -86,6 +94,13 @@ TEST(NcclLibrary, DeclaresWhatTheHeaderDeclares) {
                                ncclResult_t (*)(const void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)>);
   static_assert(std::is_same_v<decltype(&ncclRecv),
                                ncclResult_t (*)(void*, size_t, ncclDataType_t, int, ncclComm_t, cudaStream_t)>);
+  static_assert(std::is_same_v<decltype(&ncclAllGather),
+                               ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t, ncclComm_t, cudaStream_t)>);
+  static_assert(
+      std::is_same_v<decltype(&ncclReduceScatter), ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t,
+                                                                    ncclRedOp_t, ncclComm_t, cudaStream_t)>);
+  static_assert(std::is_same_v<decltype(&ncclAllReduce), ncclResult_t (*)(const void*, void*, size_t, ncclDataType_t,
+                                                                          ncclRedOp_t, ncclComm_t, cudaStream_t)>);
   static_assert(std::is_same_v<decltype(&ncclCommInitRankConfig),
                                ncclResult_t (*)(ncclComm_t*, int, ncclUniqueId, int, ncclConfig_t*)>);
   static_assert(std::is_same_v<decltype(&ncclCommGetAsyncError), ncclResult_t (*)(ncclComm_t, ncclResult_t*)>);

@@ -21,6 +21,22 @@ inline NcclOptions standin(std::chrono::milliseconds timeout, bool strict = fals
   return {.library = STANDIN_NCCL, .channels = {0, 1, 2, 3, 4}, .timeout = timeout, .strict = strict};
 }
 
+/// With groups whose collectives on a channel are the library's, sums among them.
+inline NcclOptions with_groups(std::vector<Channel> groups, std::chrono::milliseconds timeout, bool strict = false) {
+  NcclOptions options = standin(timeout, strict);
+  options.groups = std::move(groups);
+  options.deterministic = false;
+  return options;
+}
+
+/// How often the stand-in library's function was called in this process.
+inline long nccl_calls(const char* function) {
+  void* const library = dlopen(STANDIN_NCCL, RTLD_NOW);
+  const long calls = reinterpret_cast<long (*)(const char*)>(dlsym(library, "standin_nccl_calls"))(function);
+  dlclose(library);
+  return calls;
+}
+
 /// As long as it lives, the stand-in library goes wrong on purpose.
 class NcclFault {
  public:

@@ -12,13 +12,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+const Channel kSeven{7, {}};
+
 struct OneRank {
   explicit OneRank(std::chrono::milliseconds timeout) : watch(*fabrics[0], device, timeout) {
     nccl::UniqueId id{};
     library.GetUniqueId(&id);
     const auto communicator = std::make_shared<NcclCommunicator>(library, 1, id, 0, 4);
     while (!communicator->ready()) std::this_thread::yield();
-    watch.add(7, communicator);
+    watch.add(kSeven, communicator);
   }
   NcclLibrary library{STANDIN_NCCL};
   FakeDevice device;
@@ -29,7 +31,7 @@ struct OneRank {
 TEST(NcclWatch, WaitsAtTheEndForWhatIsUnderWay) {
   OneRank rank(60s);
   rank.device.set_reached(false);
-  rank.watch.add(7, {"slow", {3}, rank.device.mark(), rank.device.mark()});
+  rank.watch.add(kSeven, {"slow", {3}, rank.device.mark(), rank.device.mark()});
   std::thread device([&] {
     std::this_thread::sleep_for(100ms);
     rank.device.set_reached(true);
@@ -38,14 +40,14 @@ TEST(NcclWatch, WaitsAtTheEndForWhatIsUnderWay) {
   EXPECT_TRUE(rank.device.reached({}));
   device.join();
   EXPECT_EQ(rank.fabrics[0]->failure(), std::nullopt);
-  EXPECT_EQ(rank.watch.of(8), nullptr);
+  EXPECT_EQ(rank.watch.of({7, {0, 1}}), nullptr);
 }
 
 TEST(NcclWatch, SilenceCountsFromWhenTheDeviceBeginsTheMessages) {
   OneRank rank(100ms);
   rank.device.set_reached(false);
   const BlockDevice::Mark begun = rank.device.mark();
-  rank.watch.add(7, {"layer12.qkv", {1, 3}, begun, rank.device.mark()});
+  rank.watch.add(kSeven, {"layer12.qkv", {1, 3}, begun, rank.device.mark()});
   std::this_thread::sleep_for(400ms);
   EXPECT_EQ(rank.fabrics[0]->failure(), std::nullopt) << "the stream has work before them";
   rank.device.reach(begun);
@@ -55,14 +57,31 @@ TEST(NcclWatch, SilenceCountsFromWhenTheDeviceBeginsTheMessages) {
             "raise fabric.timeout.");
 }
 
+TEST(NcclWatch, KnowsCommunicatorsOfGroupsByChannelAndRanks) {
+  EXPECT_EQ(name_of_queue(kSeven), "channel 7");
+  EXPECT_EQ(name_of_queue({7, {0, 1}}), "channel 7 of ranks 0, 1");
+  OneRank rank(100ms);
+  rank.device.set_reached(true);
+  rank.watch.add({7, {0}}, rank.watch.of(kSeven));
+  EXPECT_EQ(rank.watch.of({7, {0}}), rank.watch.of(kSeven));
+  rank.device.set_reached(false);
+  const BlockDevice::Mark begun = rank.device.mark();
+  rank.device.reach(begun);
+  rank.watch.add({7, {0}}, {"gather", {1}, begun, rank.device.mark()});
+  rank.watch.close();
+  EXPECT_EQ(rank.fabrics[0]->failure(),
+            "rank 0 (host a): \"gather\" has exchanged nothing with rank 1 for 0.1 s. See its log, or raise "
+            "fabric.timeout.");
+}
+
 TEST(NcclWatch, AFailureOfTheHostEndsCommunicators) {
   OneRank rank(60s);
   rank.device.set_reached(false);
-  rank.watch.add(7, {"stuck", {3}, rank.device.mark(), rank.device.mark()});
+  rank.watch.add(kSeven, {"stuck", {3}, rank.device.mark(), rank.device.mark()});
   rank.fabrics[0]->abort("disk full");
   rank.watch.look();
   rank.watch.close();
-  EXPECT_THROW(rank.watch.of(7)->ready(), NcclError);
+  EXPECT_THROW(rank.watch.of(kSeven)->ready(), NcclError);
   EXPECT_THROW(rank.watch.stop_if_failed("next"), ClusterError);
 }
 

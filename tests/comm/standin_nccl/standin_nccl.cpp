@@ -1,6 +1,7 @@
 // A stand-in for libnccl.so.2: it has the functions that the fabric uses, and moves bytes between ranks that are
 // threads or processes of one machine, over sockets. Like NCCL's communicators that don't block, it connects and hands
-// work to streams only while it is asked for its state. Faults can be asked for (standin_nccl_fault).
+// work to streams only while it is asked for its state. It makes sums in the order of ranks. Faults can be asked for
+// (standin_nccl_fault), and calls are counted (standin_nccl_calls).
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -13,6 +14,8 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fstream>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -21,6 +24,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/bfloat16.hpp"
 #include "comm/nccl_library.hpp"
 #include "stream.hpp"
 
@@ -33,6 +37,7 @@ namespace {
 using switchyard::comm::StandinStream;
 using switchyard::comm::nccl::Config;
 using switchyard::comm::nccl::DataType;
+using switchyard::comm::nccl::RedOp;
 using switchyard::comm::nccl::Result;
 using switchyard::comm::nccl::UniqueId;
 
@@ -54,6 +59,79 @@ bool asked_for(const std::string& fault, int rank) {
   return true;
 }
 
+// Calls by function. A process that has STANDIN_NCCL_CALLS writes them at its end to a file of this name and its
+// number.
+class Calls {
+ public:
+  void count(const std::string& function) {
+    const std::lock_guard lock(mutex_);
+    ++counts_[function];
+  }
+  long of(const std::string& function) {
+    const std::lock_guard lock(mutex_);
+    return counts_[function];
+  }
+  ~Calls() {
+    const std::string path = from_environment("STANDIN_NCCL_CALLS", "");
+    if (path.empty()) return;
+    std::ofstream file(path + "." + std::to_string(getpid()));
+    for (const auto& [function, count] : counts_) file << function << " " << count << "\n";
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, long> counts_;
+};
+Calls calls;
+
+std::size_t bytes_of(DataType type) {
+  switch (type) {
+    case DataType::float64:
+    case DataType::int64:
+      return 8;
+    case DataType::float32:
+    case DataType::int32:
+      return 4;
+    case DataType::bfloat16:
+      return 2;
+    case DataType::int8:
+    case DataType::uint8:
+      break;
+  }
+  return 1;
+}
+
+template <class T>
+void add(std::byte* to, const std::byte* from, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes / sizeof(T); ++i)
+    reinterpret_cast<T*>(to)[i] += reinterpret_cast<const T*>(from)[i];
+}
+
+void add_bf16(std::byte* to, const std::byte* from, std::size_t bytes) {
+  auto* x = reinterpret_cast<std::uint16_t*>(to);
+  const auto* y = reinterpret_cast<const std::uint16_t*>(from);
+  for (std::size_t i = 0; i < bytes / 2; ++i)
+    x[i] = switchyard::bfloat16_bits(switchyard::bfloat16_value(x[i]) + switchyard::bfloat16_value(y[i]));
+}
+
+void add(DataType type, std::byte* to, const std::byte* from, std::size_t bytes) {
+  switch (type) {
+    case DataType::float64:
+      return add<double>(to, from, bytes);
+    case DataType::float32:
+      return add<float>(to, from, bytes);
+    case DataType::bfloat16:
+      return add_bf16(to, from, bytes);
+    case DataType::int64:
+      return add<std::int64_t>(to, from, bytes);
+    case DataType::int32:
+      return add<std::int32_t>(to, from, bytes);
+    case DataType::int8:
+    case DataType::uint8:
+      return add<std::uint8_t>(to, from, bytes);
+  }
+}
+
 // Where rank `rank` of the communicator `id` listens: a name that needs no file.
 sockaddr_un address_of(const UniqueId& id, int rank) {
   sockaddr_un address{};
@@ -71,6 +149,21 @@ struct Move {
   StandinStream* stream;
 };
 
+// What each rank gives and gets; bytes: of a piece.
+struct Collective {
+  enum class Kind { gather, scatter, reduce } kind;
+  std::byte *in, *out;
+  std::size_t bytes;
+  DataType type;
+};
+
+// The work of one call on a stream: collectives that were issued in one group follow each other between all ranks.
+struct Group {
+  std::vector<Move> moves;
+  std::vector<Collective> collectives;
+  StandinStream* stream = nullptr;
+};
+
 class Ranks {
  public:
   Ranks(int size, const UniqueId& id, int rank) : rank_(rank), peers_(static_cast<std::size_t>(size), -1) {
@@ -82,21 +175,26 @@ class Ranks {
   }
 
   int rank() const { return rank_; }
-  void give(Move move) { group_.push_back(move); }
+  void give(Move move) {
+    group_.moves.push_back(move);
+    group_.stream = move.stream;
+  }
+  void give(Collective collective, StandinStream* stream) {
+    group_.collectives.push_back(collective);
+    group_.stream = stream;
+  }
   void end_group() {
     if (asked_for("async", rank_)) return fail(Result::system_error);
-    waiting_ = std::move(group_);
-    group_.clear();
+    waiting_ = std::exchange(group_, {});
     asked_ = 0;
-    if (!waiting_.empty()) result_ = Result::in_progress;
+    if (waiting_.stream) result_ = Result::in_progress;
   }
   // The third question hands the group to its stream.
   Result state(const std::shared_ptr<Ranks>& self) {
-    if (result_ == Result::in_progress && !waiting_.empty() && ++asked_ == 3) {
-      const std::vector<Move> moves = std::move(waiting_);
-      waiting_.clear();
-      taker_ = moves.front().stream;
-      taker_->run([self, moves] { self->exchange(moves); });
+    if (result_ == Result::in_progress && waiting_.stream && ++asked_ == 3) {
+      const Group group = std::exchange(waiting_, {});
+      taker_ = group.stream;
+      taker_->run([self, group] { self->run(group); });
     }
     if (taker_ && taker_->is_free()) {
       taker_ = nullptr;
@@ -178,9 +276,44 @@ class Ranks {
     return true;
   }
 
-  // On the stream. What can't go on stays there until the communicator is aborted, as on a device.
-  void exchange(std::vector<Move> moves) {
-    for (Move& m : moves) m.data = m.stream->use(m.data, static_cast<std::int64_t>(m.bytes), !m.send);
+  // On the stream.
+  void run(Group group) {
+    const auto used = [&](std::byte* data, std::size_t bytes, bool write) {
+      return group.stream->use(data, static_cast<std::int64_t>(bytes), write);
+    };
+    for (Move& m : group.moves) m.data = used(m.data, m.bytes, !m.send);
+    const std::size_t n = peers_.size();
+    for (Collective& c : group.collectives) {
+      c.in = used(c.in, c.bytes * (c.kind == Collective::Kind::scatter ? n : 1), false);
+      c.out = used(c.out, c.bytes * (c.kind == Collective::Kind::gather ? n : 1), true);
+    }
+    exchange(group.moves);
+    for (const Collective& c : group.collectives) run(c);
+  }
+
+  void run(const Collective& c) {
+    const auto n = peers_.size(), mine = static_cast<std::size_t>(rank_);
+    const bool gathers = c.kind == Collective::Kind::gather;
+    std::vector<std::byte> came(gathers ? 0 : n * c.bytes);
+    std::byte* const to = gathers ? c.out : came.data();
+    const auto given = [&](std::size_t rank) {
+      return c.kind == Collective::Kind::scatter ? c.in + rank * c.bytes : c.in;
+    };
+    std::vector<Move> moves;
+    for (std::size_t r = 0; r < n; ++r) {
+      if (r == mine) continue;
+      moves.push_back({true, given(r), c.bytes, static_cast<int>(r), nullptr});
+      moves.push_back({false, to + r * c.bytes, c.bytes, static_cast<int>(r), nullptr});
+    }
+    std::memmove(to + mine * c.bytes, given(mine), c.bytes);
+    exchange(moves);
+    if (gathers || stopped_) return;
+    std::memcpy(c.out, to, c.bytes);
+    for (std::size_t r = 1; r < n; ++r) add(c.type, c.out, to + r * c.bytes, c.bytes);
+  }
+
+  // What can't go on stays there until the communicator is aborted, as on a device.
+  void exchange(const std::vector<Move>& moves) {
     std::vector<std::deque<Part>> queues(2 * peers_.size());
     for (const Move& m : moves) queues[static_cast<std::size_t>(2 * m.peer + (m.send ? 1 : 0))].push_back({m});
     bool goes_on = !asked_for("hang", rank_);
@@ -197,7 +330,7 @@ class Ranks {
 
   const int rank_;
   std::vector<int> peers_;  // sockets
-  std::vector<Move> group_, waiting_;
+  Group group_, waiting_;
   int asked_ = 0;
   StandinStream* taker_ = nullptr;  // got the last group, and may not be free
   std::atomic<Result> result_ = Result::in_progress;
@@ -224,7 +357,20 @@ namespace {
 Result give(Communicator* to, Move move) {
   if (asked_for("send", to->ranks->rank())) return Result::invalid_argument;
   if (depth == 0 || !move.stream) return Result::invalid_usage;
+  calls.count(move.send ? "ncclSend" : "ncclRecv");
   to->ranks->give(move);
+  grouped.push_back(to->ranks.get());
+  return Result::success;
+}
+
+Result give(const char* function, Communicator* to, Collective::Kind kind, const void* in, void* out, std::size_t count,
+            DataType type, void* stream) {
+  if (asked_for("collective", to->ranks->rank())) return Result::invalid_argument;
+  if (depth == 0 || !stream) return Result::invalid_usage;
+  calls.count(function);
+  auto* from = const_cast<std::byte*>(static_cast<const std::byte*>(in));
+  to->ranks->give({kind, from, static_cast<std::byte*>(out), count * bytes_of(type), type},
+                  static_cast<StandinStream*>(stream));
   grouped.push_back(to->ranks.get());
   return Result::success;
 }
@@ -233,12 +379,16 @@ Result give(Communicator* to, Move move) {
 
 extern "C" {
 
-/// From now on this goes wrong on `rank`, or on all if it is negative: "unique_id", "init", "init_hang", "send",
-/// "async" or "hang". Empty: nothing. Processes start with STANDIN_NCCL_FAULT on STANDIN_NCCL_FAULT_RANK.
+/// From now on this goes wrong on `rank` of communicators, or on all if it is negative: "unique_id", "init",
+/// "init_hang", "send", "collective", "async" or "hang". Empty: nothing. Processes start with STANDIN_NCCL_FAULT on
+/// STANDIN_NCCL_FAULT_RANK.
 void standin_nccl_fault(const char* fault, int rank) {
   const std::lock_guard lock(fault_mutex);
   fault_name = fault, fault_rank = rank;
 }
+
+/// How often a function was called in this process.
+long standin_nccl_calls(const char* function) { return calls.of(function); }
 
 Result ncclGetVersion(int* version) {
   *version = STANDIN_NCCL_VERSION;
@@ -299,6 +449,20 @@ Result ncclSend(const void* data, std::size_t count, DataType, int peer, Communi
 
 Result ncclRecv(void* data, std::size_t count, DataType, int peer, Communicator* to, void* stream) {
   return give(to, {false, static_cast<std::byte*>(data), count, peer, static_cast<StandinStream*>(stream)});
+}
+
+Result ncclAllGather(const void* in, void* out, std::size_t count, DataType type, Communicator* to, void* stream) {
+  return give("ncclAllGather", to, Collective::Kind::gather, in, out, count, type, stream);
+}
+
+Result ncclReduceScatter(const void* in, void* out, std::size_t count, DataType type, RedOp, Communicator* to,
+                         void* stream) {
+  return give("ncclReduceScatter", to, Collective::Kind::scatter, in, out, count, type, stream);
+}
+
+Result ncclAllReduce(const void* in, void* out, std::size_t count, DataType type, RedOp, Communicator* to,
+                     void* stream) {
+  return give("ncclAllReduce", to, Collective::Kind::reduce, in, out, count, type, stream);
 }
 
 const char* ncclGetErrorString(Result result) {
