@@ -61,18 +61,21 @@ std::vector<std::vector<int>> holders_of(const ShardMap& map, const std::vector<
   return holders;
 }
 
-// What is moved or added up: tensors of a unit, from some maps to others. Each copy of a parameter in a stage, and each
-// partial that stays apart from others, counts as a tensor.
+// What is moved or added up: tensors of a unit, from some maps to others.
 struct Tensors {
   std::vector<switching::UnitMaps> units{};
   std::vector<std::vector<int>> names{};  // of a unit's tensors: parameters
   std::vector<ShardMap> from{}, to{};
 
-  void add(int param, const ShardMap& map, const ShardMap& target, const std::vector<int>& ranks) {
-    units.back().tensors.push_back(static_cast<int>(from.size()));
-    names.back().push_back(param);
-    from.push_back(within(map, ranks));
-    to.push_back(within(target, ranks));
+  void add_unit(std::vector<RunTensor> tensors) {
+    switching::UnitMaps& unit = units.emplace_back();
+    std::vector<int>& params = names.emplace_back();
+    for (RunTensor& tensor : tensors) {
+      unit.tensors.push_back(static_cast<int>(from.size()));
+      params.push_back(tensor.param);
+      from.push_back(std::move(tensor.from));
+      to.push_back(std::move(tensor.to));
+    }
   }
   std::vector<switching::SharedRounds> named(const switching::MovePlan& plan) const {
     std::vector<switching::SharedRounds> moves;
@@ -92,21 +95,9 @@ class Planning {
       : graph_(graph), cluster_(cluster), planner_(planner) {}
 
   void add(int unit, const config::Stage& stage, const ir::StageCode& code) {
-    const layout::Mesh mesh = stage_mesh(stage, code.replica);
-    const std::vector<std::vector<int>> stored = columns_of(mesh, code.rows.stored),
-                                        made = columns_of(mesh, code.rows.grad);
-    for (Tensors* tensors : {&gathered_, &reduced_}) {
-      tensors->units.emplace_back();
-      tensors->names.emplace_back();
-    }
-    for (const ir::ParamUse& use : code.params) {
-      if (graph_.param(use.param).unit != unit) continue;
-      const Placed on = placed(graph_.param(use.param).shape, stage, code, use);
-      if (code.gathers())
-        for (const std::vector<int>& ranks : holders_of(on.used, stored))
-          gathered_.add(use.param, on.stored, on.used, ranks);
-      for (const std::vector<int>& ranks : holders_of(on.made, made)) reduced_.add(use.param, on.made, on.grad, ranks);
-    }
+    RunTensors of_unit = run_tensors(graph_, unit, stage, code);
+    gathered_.add_unit(std::move(of_unit.gathered));
+    reduced_.add_unit(std::move(of_unit.reduced));
   }
 
   // Transfers of the units in the order in which they were added.
@@ -130,16 +121,32 @@ class Planning {
   Tensors gathered_, reduced_;
 };
 
-// A stage on the ranks of some replicas that go in step: all of its own, or those of one place on data.
-config::Stage part_of(const config::Stage& stage, int parts, int part) {
+}  // namespace
+
+RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in_step, const ir::StageCode& code) {
+  const layout::Mesh mesh = stage_mesh(in_step, code.replica);
+  const std::vector<std::vector<int>> stored = columns_of(mesh, code.rows.stored),
+                                      made = columns_of(mesh, code.rows.grad);
+  RunTensors tensors;
+  for (const ir::ParamUse& use : code.params) {
+    if (graph.param(use.param).unit != unit) continue;
+    const Placed on = placed(graph.param(use.param).shape, in_step, code, use);
+    if (code.gathers())
+      for (const std::vector<int>& ranks : holders_of(on.used, stored))
+        tensors.gathered.push_back({use.param, within(on.stored, ranks), within(on.used, ranks)});
+    for (const std::vector<int>& ranks : holders_of(on.made, made))
+      tensors.reduced.push_back({use.param, within(on.made, ranks), within(on.grad, ranks)});
+  }
+  return tensors;
+}
+
+config::Stage part_in_step(const config::Stage& stage, const ir::GroupCode& group, int part) {
   config::Stage own = stage;
-  own.mesh[layout::StageAxis::data] /= parts;
+  own.mesh[layout::StageAxis::data] /= group.replicas / group.in_step;
   const auto first = stage.ranks.begin() + part * own.mesh.ranks();
   own.ranks.assign(first, first + own.mesh.ranks());
   return own;
 }
-
-}  // namespace
 
 TransfersOfStages run_transfers(const ir::Graph& graph, const config::Strategy& strategy,
                                 const std::vector<ir::GroupCode>& groups, const cluster::Cluster& cluster,
@@ -155,7 +162,7 @@ TransfersOfStages run_transfers(const ir::Graph& graph, const config::Strategy& 
         std::vector<RunTransfers>& of_stage = of_group[static_cast<size_t>(part)].emplace_back();
         if (!code.reduces()) continue;
         for (const int unit : code.units) {
-          planning.add(unit, part_of(strategy.groups[g].stages[s], parts, part), code);
+          planning.add(unit, part_in_step(strategy.groups[g].stages[s], groups[g], part), code);
           of_stage.push_back({unit, {}, {}});
         }
       }

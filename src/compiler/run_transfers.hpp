@@ -15,6 +15,20 @@ struct RunTransfers {
   int unit = 0;
   switching::SharedRounds gather, reduce;
 };
+/// A parameter of a unit on ranks that gather or reduce it among themselves: what they have, and what they are to have.
+struct RunTensor {
+  int param = 0;
+  layout::ShardMap from, to;
+};
+/// What a stage gathers of a unit, and what it reduces, on the ranks of replicas that go in step: each copy in the
+/// stage, and each partial that stays apart from others, is a tensor by itself. No rank has two tensors of a parameter.
+struct RunTensors {
+  std::vector<RunTensor> gathered, reduced;
+};
+RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in_step, const ir::StageCode& code);
+/// A stage on the ranks of its n-th replicas that go in step.
+config::Stage part_in_step(const config::Stage& stage, const ir::GroupCode& group, int part);
+
 /// [group][replicas in step][stage]: units in their order; none where nothing is cut.
 using TransfersOfStages = std::vector<std::vector<std::vector<std::vector<RunTransfers>>>>;
 
