@@ -118,6 +118,7 @@ struct FabricSettings {
   Seconds timeout{30};
   bool strict = false;
   bool nccl = true;               // between devices of several processes
+  bool deterministic = true;      // sums have the order of their partials, also where a library could make them
   std::string interface;          // name or network; empty: that of the master's address
   std::string token, token_file;  // the job's secret, or the file that has it; at most one is given
   bool operator==(const FabricSettings&) const = default;

@@ -484,6 +484,11 @@ Keys run_keys() {
           "fabric.nccl",
           "With run.device = \"cuda\" and a process for each rank, messages between devices go by NCCL; false: by way "
           "of the hosts' memory, which is slower."),
+      Row<kJob, &Job::fabric, &FabricSettings::deterministic>(
+          "fabric.deterministic",
+          "Sums over ranks are made in the order of their partials, whoever moves them. false: where messages go by "
+          "NCCL, its own reduce-scatter and all-reduce may make them, in an order of theirs. What is gathered is the "
+          "same either way, and on CPUs it changes nothing."),
       Row<kJob, &Job::fabric, &FabricSettings::interface>(
           "fabric.interface",
           "Network interface for TCP connections between ranks: a name, or a network such as \"10.0.0.0/8\" if hosts "

@@ -29,17 +29,18 @@ using ir::TaskKind;
 }  // namespace
 
 struct Executor::StageRunner {
-  StageRunner(const compiler::Plans& plans, const compiler::CompiledStrategy& s, const Task& task, int at, int rank,
-              at::Device device)
+  StageRunner(const compiler::Plans& plans, const compiler::CompiledStrategy& s, const Task& task, int at,
+              const comm::Fabric& fabric, at::Device device)
       : stage(s.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(at)]),
-        ring(s.place_of(task.replica(), at, rank).ring),
-        position(s.place_of(task.replica(), at, rank).position),
+        ring(s.place_of(task.replica(), at, fabric.rank()).ring),
+        position(s.place_of(task.replica(), at, fabric.rank()).position),
         ranks(s.code_ranks(task.replica(), at, ring)),
         pattern(ir::pattern_of(stage, ranks, plans.cluster())),
         reads_tokens(compiler::reads_tokens(stage, plans.graph())),
         runner(plans.graph(), stage, position, plans.graph().precision().state, device) {
-    check(position >= 0, "rank {} is not in stage {} of replica {}", rank, at, task.replica());
+    check(position >= 0, "rank {} is not in stage {} of replica {}", fabric.rank(), at, task.replica());
     peers = s.ring_peers(task.replica(), at, position);
+    served = served_stretches(stage, pattern, ranks, position, fabric);
   }
   const ir::StageCode& stage;
   int ring, position;
@@ -47,6 +48,7 @@ struct Executor::StageRunner {
   size_t pattern;                 // of the stage's hosts
   bool reads_tokens;
   SegmentRunner runner;
+  ServedStretches served;
 };
 
 // One step of one rank: its flags, the micro-batches in flight, and how many tasks still need each working parameters
@@ -248,6 +250,31 @@ struct Executor::Step {
   // Numbers rise within a queue, and all ranks give a task the same.
   i64 row_of(int id) const { return (e.steps_ << 24) + id; }
 
+  // By parameter, what the fabric serves of a transfer in place of messages, all of which are left out.
+  const compiler::UnitCollectives& served(const Task& task) const { return e.served_.of(task, *input.plan, plans); }
+
+  // Those that run with the task. in, out: where this rank's pieces are read and written, given as messages' boxes are.
+  template <class In, class Out>
+  void add_collectives(Transfer& transfer, const Task& task, bool add, const In& in, const Out& out) const {
+    const compiler::UnitCollectives& collectives = served(task);
+    if (collectives.round != task.round()) return;
+    for (const auto& [param, groups] : collectives.of_param)
+      for (const layout::GroupCollective& group : groups) {
+        const auto place = std::ranges::find(group.ranks, e.rank_);
+        if (place == group.ranks.end()) continue;
+        std::vector<at::Tensor> pieces, mine;
+        const bool gathers = group.call == GroupCall::all_gather;
+        for (const layout::Box& box : group.pieces) {
+          const layout::Msg m{e.rank_, e.rank_, param, box};
+          pieces.push_back(gathers ? out(m) : in(m));
+          if (group.pieces.size() > 1 && &box != &group.pieces[static_cast<size_t>(place - group.ranks.begin())])
+            continue;
+          mine.push_back(gathers ? in(m) : out(m));
+        }
+        transfer.collective(group.call, group.ranks, gathers ? mine : pieces, gathers ? pieces : mine, add);
+      }
+  }
+
   void transact(Transfer& transfer, int id, const Task& task) {
     transfer.run(e.fabric_, channel_of(task), ir::name_of(task), row_of(id));
     if (input.probe.computed && task.encoding.codec != codecs::Codec::none)
@@ -257,14 +284,16 @@ struct Executor::Step {
   void move(int id, const Task& task) {
     Transfer transfer = transfer_of(task);
     const PhaseKey now = key(task.phase), before = key(task.phase - 1);
+    const auto source = [&](const layout::Msg& m) { return e.store_.working.source(now, before, m.tensor, m.box); };
+    const auto target = [&](const layout::Msg& m) {
+      return view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.stored(now.strategy, m.tensor), m.box);
+    };
+    add_collectives(transfer, task, false, source, target);
+    const auto& by_calls = served(task).of_param;
     for (const layout::Msg& m : task.messages) {
-      if (m.src == m.dst) continue;
-      if (m.src == e.rank_) send(transfer, task, m, e.store_.working.source(now, before, m.tensor, m.box));
-      if (m.dst == e.rank_)
-        receive(
-            transfer, task, m,
-            view_of(e.store_.working.param(now, m.tensor), *e.store_.holdings.stored(now.strategy, m.tensor), m.box),
-            false);
+      if (m.src == m.dst || by_calls.contains(m.tensor)) continue;
+      if (m.src == e.rank_) send(transfer, task, m, source(m));
+      if (m.dst == e.rank_) receive(transfer, task, m, target(m), false);
     }
     transact(transfer, id, task);
   }
@@ -277,11 +306,15 @@ struct Executor::Step {
       return view_of(e.store_.working.run_copy(run, m.tensor), *e.store_.holdings.used(run.phase.strategy, m.tensor),
                      m.box);
     };
+    const auto source = [&](const layout::Msg& m) { return e.store_.working.run_source(run, m.tensor, m.box); };
+    add_collectives(transfer, task, false, source, copy);
+    const auto& by_calls = served(task).of_param;
     for (const layout::Msg& m : task.messages) {
+      if (by_calls.contains(m.tensor)) continue;
       if (m.src == e.rank_ && m.dst == e.rank_)
-        transfer.local(copy(m), e.store_.working.run_source(run, m.tensor, m.box), false);
+        transfer.local(copy(m), source(m), false);
       else if (m.src == e.rank_)
-        send(transfer, task, m, e.store_.working.run_source(run, m.tensor, m.box));
+        send(transfer, task, m, source(m));
       else if (m.dst == e.rank_)
         receive(transfer, task, m, copy(m), false);
     }
@@ -354,6 +387,7 @@ struct Executor::Step {
                               .collective_row = row(Within::collectives),
                               .pattern = stage.pattern,
                               .encoding = compression.rule(compression.activations),
+                              .served = stage.served.empty() ? nullptr : &stage.served,
                               .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
                               .ring = {.channel = channel_within(task, Within::ring),
                                        .row = row(Within::ring),
@@ -464,7 +498,10 @@ struct Executor::Step {
   template <class Own, class Total>
   void sum(int id, const Task& task, const Own& own, const Total& total) {
     Transfer transfer = transfer_of(task);
+    add_collectives(transfer, task, true, own, total);
+    const auto& by_calls = served(task).of_param;
     for (const layout::Msg& m : task.messages) {
+      if (by_calls.contains(m.tensor)) continue;
       if (m.src == e.rank_ && m.dst != e.rank_) send(transfer, task, m, own(m));
       if (m.dst != e.rank_) continue;
       const at::Tensor sum = own(m);
@@ -508,8 +545,11 @@ struct Executor::Step {
 
   void broadcast(int id, const Task& task) {
     Transfer transfer = transfer_of(task);
+    const auto gradient = [&](const layout::Msg& m) { return home_gradient(m); };
+    add_collectives(transfer, task, false, gradient, gradient);
+    const auto& by_calls = served(task).of_param;
     for (const layout::Msg& m : task.messages) {
-      if (m.src == m.dst) continue;
+      if (m.src == m.dst || by_calls.contains(m.tensor)) continue;
       if (m.src == e.rank_) send(transfer, task, m, home_gradient(m));
       if (m.dst == e.rank_) receive(transfer, task, m, home_gradient(m), false);
     }
@@ -587,6 +627,7 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       fabric_(fabric),
       options_(std::move(options)),
       rank_(fabric.rank()),
+      served_(fabric),
       rope_(options_.rope_theta, options_.rope_scaling),
       flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)) {}
 
@@ -615,7 +656,7 @@ Stream& Executor::collective_stream() {
 Executor::StageRunner& Executor::stage_runner(const compiler::Plans& plans, int strategy, const Task& task, int stage) {
   std::unique_ptr<StageRunner>& made = stage_runners_[{&plans, strategy, task.replica(), stage}];
   if (!made) {
-    made = std::make_unique<StageRunner>(plans, plans.strategies()[static_cast<size_t>(strategy)], task, stage, rank_,
+    made = std::make_unique<StageRunner>(plans, plans.strategies()[static_cast<size_t>(strategy)], task, stage, fabric_,
                                          options_.device);
   }
   return *made;

@@ -107,6 +107,7 @@ class Executor {
   comm::Fabric& fabric_;
   ExecutorOptions options_;
   int rank_;
+  ServedTransfers served_;
   RopeTables rope_;
   bool flash_;                                                      // the device has flash attention in this precision
   std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;  // queue, sending stage

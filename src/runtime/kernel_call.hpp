@@ -14,6 +14,7 @@
 #include "ir/code.hpp"
 #include "runtime/feeds.hpp"
 #include "runtime/flight.hpp"
+#include "runtime/group_calls.hpp"
 
 namespace switchyard::runtime {
 
@@ -46,7 +47,8 @@ struct RingLink {
 
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
 /// running row number. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which collectives run
-/// beside operators; null: they run where they are launched. encoding: of what collectives send.
+/// beside operators; null: they run where they are launched. encoding: of what collectives send. served: what of them
+/// the fabric serves by calls of its own; null: nothing.
 struct ReplicaLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
@@ -55,6 +57,7 @@ struct ReplicaLink {
   i64* collective_row = nullptr;
   size_t pattern = 0;
   codecs::Rule encoding{};
+  const ServedStretches* served = nullptr;
   Stream* stream = nullptr;
   RingLink ring{};
 };
@@ -125,6 +128,8 @@ class Reshard {
   void run();
 
  private:
+  const ServedStretch* served_from(size_t step) const;
+  void run(const ServedStretch& served, i64 row);
   at::Tensor view(layout::Place place, const layout::Box& units) const;
   codecs::Codec codec_of(const layout::Piece& piece) const;
   int rank_of(const layout::Piece& piece) const { return replica_.collectives.ranks[static_cast<size_t>(piece.peer)]; }

@@ -68,6 +68,18 @@ void Transfer::local(at::Tensor to, const at::Tensor& from, bool add) {
   parts_.push_back({.op = std::move(op), .view = std::move(to), .source = from});
 }
 
+void Transfer::collective(GroupCall call, const std::vector<int>& ranks, const std::vector<at::Tensor>& in,
+                          const std::vector<at::Tensor>& out, bool add) {
+  comm::Collective made{.call = call, .ranks = ranks, .add = add, .dtype = dtype_of(in[0])};
+  for (const auto& [views, blocks] : {std::pair(&in, &made.in), std::pair(&out, &made.out)})
+    for (const at::Tensor& view : *views) {
+      check(dtype_of(view) == made.dtype, "a collective of {} and {}", name_of(made.dtype), name_of(dtype_of(view)));
+      record_use(view);
+      blocks->push_back(block_of(view));
+    }
+  collectives_.push_back(std::move(made));
+}
+
 // The message is decoded where it arrives, in its turn.
 void Transfer::decode_to(Part& part, const at::Tensor& to, bool add) {
   const codecs::Elements elements = elements_of(to);
@@ -132,9 +144,11 @@ void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::stri
   const bool on_device = !parts_.empty() && !parts_.front().view.is_cpu();
   const bool encodes = std::ranges::any_of(parts_, [](const Part& part) { return part.codec != codecs::Codec::none; });
   const bool stages = on_device && (encodes || !fabric.moves_device_memory());
-  fabric.run(channel, {std::move(name), row, stages ? staged() : direct()});
+  check(collectives_.empty() || !stages, "{}: collectives beside messages that are staged", name);
+  fabric.run(channel, {std::move(name), row, stages ? staged() : direct(), std::move(collectives_)});
   if (stages) finish_staged();
   parts_.clear();
+  collectives_.clear();
   used_ = 0;
 }
 

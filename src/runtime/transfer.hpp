@@ -29,7 +29,10 @@ class Transfer {
             const at::Tensor& residual = {});
   void receive(int peer, at::Tensor view, bool add, codecs::Codec codec = codecs::Codec::none);
   void local(at::Tensor to, const at::Tensor& from, bool add);
-  bool empty() const { return parts_.empty(); }
+  /// A collective of a group, which the fabric serves on this channel (comm::Collective). No codec is used beside it.
+  void collective(GroupCall call, const std::vector<int>& ranks, const std::vector<at::Tensor>& in,
+                  const std::vector<at::Tensor>& out, bool add);
+  bool empty() const { return parts_.empty() && collectives_.empty(); }
   /// Processor time of this thread that encoding and decoding have taken.
   double coding_seconds() const { return coding_seconds_; }
   /// Runs all operations as one transaction. Blocks until they are done; for views of a device, until what the calling
@@ -54,6 +57,7 @@ class Transfer {
   i64 used_ = 0;  // of the room
   double coding_seconds_ = 0;
   std::vector<Part> parts_;
+  std::vector<comm::Collective> collectives_;
 };
 
 }  // namespace switchyard::runtime

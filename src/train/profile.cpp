@@ -132,8 +132,9 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     hardware.device.memory = {kernels::machine_memory() / devices};
     if (!settings.emulated) {
       progress.show("links", 0);
-      on_devices(fabric, rank.device, {kLinkChannel}, patient,
-                 [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
+      on_devices(
+          fabric, rank.device, [] { return DeviceChannels{{kLinkChannel}}; }, patient,
+          [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
     }
     for (const Precision& precision : settings.precisions) {
       const std::string what = fmt::format("operators in {}", name_of(precision));

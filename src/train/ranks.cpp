@@ -71,12 +71,16 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
   if (first) std::rethrow_exception(first);
 }
 
-void on_devices(comm::Fabric& host, const at::Device& device, std::vector<int> channels,
+void on_devices(comm::Fabric& host, const at::Device& device, const std::function<DeviceChannels()>& channels,
                 const config::FabricSettings& settings, const std::function<void(comm::Fabric&)>& work) {
   if (device.is_cpu() || host.moves_device_memory() || host.size() == 1 || !settings.nccl) return work(host);
-  const auto fabric =
-      comm::nccl_fabric(host, *runtime::block_device(device),
-                        {.channels = std::move(channels), .timeout = timeout_of(settings), .strict = settings.strict});
+  DeviceChannels of_job = channels();
+  const auto fabric = comm::nccl_fabric(host, *runtime::block_device(device),
+                                        {.channels = std::move(of_job.ids),
+                                         .groups = std::move(of_job.groups),
+                                         .deterministic = settings.deterministic,
+                                         .timeout = timeout_of(settings),
+                                         .strict = settings.strict});
   try {
     work(*fabric);
   } catch (const std::exception& error) {

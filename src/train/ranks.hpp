@@ -33,11 +33,17 @@ comm::FabricOptions fabric_options(const config::FabricSettings& settings);
 void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster,
               const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work);
 
+/// The channels on which a job moves memory of devices, and the groups with collectives there (comm::NcclOptions).
+struct DeviceChannels {
+  std::vector<int> ids;
+  std::vector<comm::Channel> groups{};
+};
+
 /// Calls `work` with the fabric by which this rank and the others, who call it too, exchange what lies on their
-/// devices: NCCL's for these channels on top of `host`, where `device` is none of a CPU, `host` moves no memory of
-/// devices and settings.nccl does not forbid it; `host` itself otherwise. If `work` throws, the fabric is aborted with
-/// the reason, which others hear.
-void on_devices(comm::Fabric& host, const at::Device& device, std::vector<int> channels,
+/// devices: NCCL's for `channels`, which are asked for then, on top of `host`, where `device` is none of a CPU, `host`
+/// moves no memory of devices and settings.nccl does not forbid it; `host` itself otherwise. If `work` throws, the
+/// fabric is aborted with the reason, which others hear.
+void on_devices(comm::Fabric& host, const at::Device& device, const std::function<DeviceChannels()>& channels,
                 const config::FabricSettings& settings, const std::function<void(comm::Fabric&)>& work);
 
 }  // namespace switchyard::train

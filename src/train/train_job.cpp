@@ -21,6 +21,7 @@
 #include "files/run_lock.hpp"
 #include "kernels/memory.hpp"
 #include "runtime/channels.hpp"
+#include "runtime/group_calls.hpp"
 #include "runtime/tensors.hpp"
 #include "train/batch_planner.hpp"
 #include "train/channels.hpp"
@@ -319,7 +320,11 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
         comm::Fabric& host = settings.emulated ? metered : ranks;
         const compiler::Plans plans = compiler::plans_of(job, host.cluster());
         const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
-        on_devices(host, share.device, runtime::device_channels(plans), job.fabric, [&](comm::Fabric& fabric) {
+        const auto channels = [&] {
+          return DeviceChannels{runtime::device_channels(plans),
+                                runtime::collective_groups(plans, !job.fabric.deterministic)};
+        };
+        on_devices(host, share.device, channels, job.fabric, [&](comm::Fabric& fabric) {
           stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share).run();
         });
       });

@@ -1,5 +1,6 @@
 """Ranks with a device each that exchange messages by NCCL: the program on the stand-in device, with a stand-in library."""
 
+import collections
 import os
 import re
 import signal
@@ -17,9 +18,9 @@ ENCODED = {"gradients": "int8", "pipeline": "fp8", "switches": "lossless", "smal
 SAME = ("step", "loss", "grad_norm", "tokens", "intra_bytes", "inter_bytes", "skipped")
 
 
-def job_of(folder, corpus, run=(), **sections):
+def job_of(folder, corpus, run=(), buckets=tuple(BUCKETS), **sections):
     settings = {"ranks": RANKS, "steps": 3, "device": "cuda", "save_last": False} | dict(run)
-    return tiny.write_job(folder / "job.toml", corpus, BUCKETS, run=settings, **sections)
+    return tiny.write_job(folder / "job.toml", corpus, list(buckets), run=settings, **sections)
 
 
 def start(job, out, sets=(), **variables):
@@ -48,6 +49,55 @@ def test_messages_by_nccl_give_the_bits_and_bytes_of_messages_by_hosts(tmp_path,
     assert len(by_hosts) == 3 and all(entry["intra_bytes"] > 0 for entry in by_hosts)
     assert trained(job, tmp_path / "nccl") == by_hosts
     assert trained(job, tmp_path / "strict", ["fabric.strict=true"]) == by_hosts
+
+
+def calls_of(prefix):
+    """How often the processes called each function of the library."""
+    files = list(prefix.parent.glob(prefix.name + ".*"))
+    assert len(files) == RANKS
+    counts = collections.Counter()
+    for file in files:
+        for line in file.read_text().splitlines():
+            function, count = line.split()
+            counts[function] += int(count)
+    return counts
+
+
+GATHER, SCATTER, REDUCE = "ncclAllGather", "ncclReduceScatter", "ncclAllReduce"
+
+
+# The stand-in makes sums in the order of ranks, which is that of partials in these jobs: to the bit in fp32, too.
+@pytest.mark.parametrize("strategy,sums", [
+    ("tp=2", {SCATTER}), ("tp=4", {SCATTER}), ("tp=4,sequence_parallel=false", {REDUCE, SCATTER}),
+    ("tp=4,inner=2", {REDUCE, SCATTER}), ("dp=2,tp=2,zero=1", {SCATTER}), ("dp=4,zero=1", {SCATTER}),
+    ("dp=4,zero=2", {SCATTER}), ("dp=4,zero=3", {SCATTER}), ("dp=2,tp=2,zero=3", {SCATTER})])
+def test_collectives_of_the_library_gather_the_same_and_make_the_same_sums(tmp_path, corpus, strategy, sums):
+    by_calls = strategy if "dp" in strategy or "tp=4" in strategy else f"dp=2,{strategy}"
+    job = job_of(tmp_path, corpus, run={"precision": "fp32"}, buckets=[(48, by_calls)])
+    by_hosts = trained(job, tmp_path / "hosts", ["fabric.nccl=false"])
+    gathered = trained(job, tmp_path / "gathered", STANDIN_NCCL_CALLS=str(tmp_path / "ordered"))
+    assert gathered == by_hosts
+    calls = calls_of(tmp_path / "ordered")
+    assert calls[GATHER] > 0 and calls[SCATTER] == calls[REDUCE] == 0
+    summed = trained(job, tmp_path / "summed", ["fabric.deterministic=false"],
+                     STANDIN_NCCL_CALLS=str(tmp_path / "any"))
+    calls = calls_of(tmp_path / "any")
+    assert calls[GATHER] > 0 and {name for name in (SCATTER, REDUCE) if calls[name]} == sums
+    for mine, theirs in zip(summed, by_hosts, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-6)
+        assert mine["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=1e-5)
+        assert [mine[key] for key in ("intra_bytes", "inter_bytes", "tokens")] == [
+            theirs[key] for key in ("intra_bytes", "inter_bytes", "tokens")]
+
+
+def test_collectives_stand_beside_messages_where_strategies_change(tmp_path, corpus):
+    job = job_of(tmp_path, corpus)
+    by_hosts = trained(job, tmp_path / "hosts", ["fabric.nccl=false"])
+    summed = trained(job, tmp_path / "summed", ["fabric.deterministic=false", "fabric.strict=true"],
+                     STANDIN_NCCL_CALLS=str(tmp_path / "calls"))
+    assert all(calls_of(tmp_path / "calls")[name] > 0 for name in (GATHER, SCATTER, REDUCE, "ncclSend"))
+    for mine, theirs in zip(summed, by_hosts, strict=True):
+        assert mine["loss"] == pytest.approx(theirs["loss"], rel=1e-9)
 
 
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
@@ -88,6 +138,17 @@ def test_a_fault_ends_all_ranks_with_one_reason(tmp_path, corpus, fault, words):
     assert statuses == [3] * RANKS, texts
     assert any(words in text for text in texts), texts
     assert all(re.search(r"rank \d", text) for text in texts)
+
+
+@pytest.mark.parametrize("fault,words", [("collective", "ncclAllGather: invalid argument: collective on purpose"),
+                                         ("async", "failed on the device: "), ("hang", "has exchanged nothing with ")])
+def test_a_fault_of_a_collective_ends_all_ranks_with_one_reason(tmp_path, corpus, fault, words):
+    job = job_of(tmp_path, corpus, buckets=[(48, "dp=4,zero=3")])
+    statuses, texts = ends(start(job, tmp_path / "out", ["fabric.timeout=4 s", "fabric.deterministic=false"],
+                                 STANDIN_NCCL_FAULT=fault, STANDIN_NCCL_FAULT_RANK="1"))
+    assert statuses == [3] * RANKS, texts
+    assert all(re.search(r"rank \d", text) for text in texts)
+    assert any(words in text for text in texts), texts
 
 
 def test_a_rank_that_is_killed_ends_the_others(tmp_path, corpus):

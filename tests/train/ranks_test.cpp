@@ -74,7 +74,12 @@ TEST(Ranks, NcclJoinsDevicesThatTheHostsFabricDoesNot) {
       config::FabricSettings settings;
       settings.nccl = nccl;
       const auto by = [&](comm::Fabric& fabric) { same += &fabric == &host; };
-      on_devices(host, where, {5, 7}, settings, by);
+      on_devices(
+          host, where,
+          [] {
+            return DeviceChannels{{5, 7}};
+          },
+          settings, by);
     };
     if (by_threads)
       on_ranks(ranks, {}, cluster::uniform(1, ranks), {}, work);
@@ -94,7 +99,8 @@ TEST(Ranks, NcclJoinsDevicesThatTheHostsFabricDoesNot) {
 TEST(Ranks, TheOthersHearWhyARankOnADeviceFailed) {
   setenv("SWITCHYARD_NCCL", STANDIN_NCCL, 1);
   const auto ends = comm::run_tcp(2, {}, [&](comm::Fabric& host) {
-    on_devices(host, standin::device(), {5}, {}, [&](comm::Fabric& fabric) {
+    const auto channels = [] { return DeviceChannels{{5}}; };
+    on_devices(host, standin::device(), channels, {}, [&](comm::Fabric& fabric) {
       if (fabric.rank() == 1) user_error("rank one is unwell");
       double value = 0;
       fabric.run({1, {0, 1}},

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "compiler/wire.hpp"
 #include "runtime/kernel_call.hpp"
 #include "runtime/tensors.hpp"
@@ -42,10 +44,42 @@ at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
   return scratch_.narrow(0, before, box.elements()).view(size);
 }
 
+// The longest stretch that begins with this step.
+const ServedStretch* Reshard::served_from(size_t step) const {
+  if (!replica_.served || replica_.encoding.codec != codecs::Codec::none) return nullptr;
+  const auto of_exchange = replica_.served->find(&exchange_);
+  if (of_exchange == replica_.served->end()) return nullptr;
+  const auto found = std::ranges::find(of_exchange->second, step, [](const auto& s) { return s.stretch->first; });
+  return found == of_exchange->second.end() ? nullptr : &*found;
+}
+
+void Reshard::run(const ServedStretch& served, i64 row) {
+  const layout::GroupCollective& group = *served.group;
+  const bool gathers = group.call == GroupCall::all_gather;
+  std::vector<at::Tensor> pieces;
+  for (const layout::Box& piece : group.pieces)
+    pieces.push_back(view(gathers ? layout::Place::output : served.stretch->source, piece));
+  const layout::Box& own = group.pieces[group.pieces.size() == 1 ? 0 : served.place];
+  const at::Tensor mine = view(gathers ? served.stretch->source : layout::Place::output, own);
+  Transfer transfer;
+  if (gathers)
+    transfer.collective(group.call, served.ranks, {mine}, pieces, false);
+  else
+    transfer.collective(group.call, served.ranks, pieces, {mine}, false);
+  transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, row);
+}
+
 void Reshard::run() {
   i64 row = row_;
-  for (const layout::Step& step : exchange_.steps) {
-    const layout::Part& part = step.parts[position_];
+  for (size_t s = 0; s < exchange_.steps.size(); ++s) {
+    if (const ServedStretch* served = served_from(s)) {
+      const size_t steps = served->stretch->end - s;
+      row += static_cast<i64>(steps);
+      run(*served, row);
+      s += steps - 1;
+      continue;
+    }
+    const layout::Part& part = exchange_.steps[s].parts[position_];
     if (part.zero) output_.zero_();
     Transfer transfer(room_);
     for (const layout::Piece& piece : part.sends)
