@@ -13,6 +13,7 @@
 #include "comm/fabric.hpp"
 #include "ir/computed_time.hpp"
 #include "kernels/memory.hpp"
+#include "runtime/group_calls.hpp"
 #include "runtime/segment_runner.hpp"
 #include "runtime/store.hpp"
 #include "runtime/stream.hpp"

@@ -10,6 +10,7 @@
 
 #include "comm/fabric.hpp"
 #include "compiler/unit_collectives.hpp"
+#include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {
 
@@ -28,10 +29,9 @@ struct ServedStretch {
   std::vector<int> ranks{};
   size_t place = 0;
 };
-/// In the order of Exchange::stretches.
-using ServedStretches = std::map<const layout::Exchange*, std::vector<ServedStretch>>;
 
-/// Of the reshards of a stage whose ranks, by position, lie on hosts in one of its patterns.
+/// Of the reshards of a stage whose ranks, by position, lie on hosts in one of its patterns; those of an exchange in
+/// the order of Exchange::stretches.
 ServedStretches served_stretches(const ir::StageCode& stage, size_t pattern, const std::vector<int>& ranks,
                                  int position, const comm::Fabric& fabric);
 

@@ -14,9 +14,12 @@
 #include "ir/code.hpp"
 #include "runtime/feeds.hpp"
 #include "runtime/flight.hpp"
-#include "runtime/group_calls.hpp"
 
 namespace switchyard::runtime {
+
+struct ServedStretch;
+/// What a fabric serves of a stage's exchanges (runtime/group_calls.hpp).
+using ServedStretches = std::map<const layout::Exchange*, std::vector<ServedStretch>>;
 
 /// Rotary tables of one head size, grown to the longest document seen.
 class RopeTables {

@@ -1,5 +1,7 @@
 #include "runtime/transfer.hpp"
 
+#include "base/errors.hpp"
+#include "serving_fabric.hpp"
 #include "tiny_job.hpp"
 
 namespace switchyard::runtime {
@@ -45,6 +47,34 @@ TEST(Transfer, WhatEncodingLosesIsKeptAndSentNextTime) {
   EXPECT_EQ(ends, std::vector<std::string>(2));
   EXPECT_GT(lost.abs().max().item<double>(), 0);
   EXPECT_LT(gap(got.add(lost), x.mul(kSends)), 1e-3);
+}
+
+TEST(Transfer, CollectivesOfAGroupStandBesideMessages) {
+  CallsSeen seen;
+  const at::Tensor a = wave({4, 6}, 1), b = wave({4, 6}, 2);
+  std::vector<at::Tensor> sums = {wave({4, 3}, 3), wave({4, 3}, 4)}, got(2);
+  auto fabrics = comm::thread_fabrics(2, cluster::uniform(1, 2), {});
+  for (auto& fabric : fabrics)
+    fabric = std::make_unique<ServingFabric>(std::move(fabric), std::vector<comm::Channel>{{3, {0, 1}}}, true, seen);
+  const auto ends = comm::run_ranks(std::move(fabrics), [&](comm::Fabric& fabric) {
+    const auto mine = static_cast<size_t>(fabric.rank());
+    const at::Tensor& x = mine == 0 ? a : b;
+    got[mine] = zeros({4, 6}, DType::f64, at::kCPU);
+    Transfer transfer;
+    transfer.collective(GroupCall::reduce_scatter, {0, 1}, {x.narrow(1, 0, 3), x.narrow(1, 3, 3)}, {sums[mine]}, true);
+    EXPECT_FALSE(transfer.empty());
+    transfer.send(1 - fabric.rank(), x);
+    transfer.receive(1 - fabric.rank(), got[mine], false);
+    transfer.run(fabric, {3, {0, 1}}, "both", 1);
+    EXPECT_TRUE(transfer.empty());
+    EXPECT_THROW(transfer.collective(GroupCall::all_reduce, {0, 1}, {x}, {x.to(at::kFloat)}, false), InternalError);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(2));
+  EXPECT_EQ(seen.calls[GroupCall::reduce_scatter], 2);
+  EXPECT_TRUE(got[0].equal(b) && got[1].equal(a));
+  for (int r = 0; r < 2; ++r)
+    EXPECT_TRUE(
+        sums[static_cast<size_t>(r)].equal(wave({4, 3}, 3 + r).add(a.narrow(1, 3 * r, 3)).add(b.narrow(1, 3 * r, 3))));
 }
 
 TEST(Transfer, LocalPartsAreCopiedOrAdded) {

@@ -96,6 +96,29 @@ TEST(Ranks, NcclJoinsDevicesThatTheHostsFabricDoesNot) {
   unsetenv("SWITCHYARD_NCCL");
 }
 
+TEST(Ranks, SumsOfALibraryAreForJobsThatMayHaveAnyOrder) {
+  setenv("SWITCHYARD_NCCL", STANDIN_NCCL, 1);
+  for (const bool deterministic : {true, false}) {
+    const auto work = [&](comm::Fabric& host) {
+      config::FabricSettings settings;
+      settings.deterministic = deterministic;
+      const std::vector<int> group{1, 0};
+      on_devices(
+          host, standin::device(),
+          [&] {
+            return DeviceChannels{{5}, {{5, group}}};
+          },
+          settings,
+          [&](comm::Fabric& fabric) {
+            EXPECT_TRUE(fabric.serves(5, GroupCall::all_gather, group));
+            EXPECT_EQ(fabric.serves(5, GroupCall::reduce_scatter, group), !deterministic);
+          });
+    };
+    EXPECT_THAT(comm::run_tcp(2, {}, work), Each(""));
+  }
+  unsetenv("SWITCHYARD_NCCL");
+}
+
 TEST(Ranks, TheOthersHearWhyARankOnADeviceFailed) {
   setenv("SWITCHYARD_NCCL", STANDIN_NCCL, 1);
   const auto ends = comm::run_tcp(2, {}, [&](comm::Fabric& host) {

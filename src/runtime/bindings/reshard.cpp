@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "compiler/wire.hpp"
-#include "runtime/kernel_call.hpp"
+#include "runtime/group_calls.hpp"
 #include "runtime/tensors.hpp"
 #include "runtime/transfer.hpp"
 
