@@ -28,6 +28,7 @@ PER_HOST = 8
 MODELS = ("7b", "13b", "32b", "llama3-8b")
 CONTEXTS = (2**15, 2**17, 2**19, 2**20)
 LEAST_SHARE = 2**13  # tokens of the longest document on a rank: fewer are not worth more ranks
+SAVINGS = ((1, "full"), (3, "none"), (3, "full"))  # ZeRO's stage and recomputation
 
 
 def job_text(model, gpus, context):
@@ -46,14 +47,14 @@ precision = "bf16"
 
 def splits(gpus, context):
     """(dp, tp, ranks that share a document) of uniform strategies."""
-    most = min(gpus, max(1, context // LEAST_SHARE))
-    return [(gpus // tp // share, tp, share) for tp in (1, 8) for share in (most // 4, most)
-            if share >= 1 and gpus % (tp * share) == 0]
+    most = max(1, context // LEAST_SHARE)
+    return [(gpus // tp // share, tp, share) for tp in (1, PER_HOST)
+            for share in sorted({min(wanted, gpus // tp) for wanted in (most // 4, most) if wanted >= 1})]
 
 
 def defaults(gpus, context):
     return [f"dp={dp},tp={tp},ring={share},zero={zero},packing=stream,recompute={recompute}"
-            for dp, tp, share in splits(gpus, context) for zero, recompute in ((1, "full"), (3, "none"))]
+            for dp, tp, share in splits(gpus, context) for zero, recompute in SAVINGS]
 
 
 def uniform(gpus, context):
@@ -61,7 +62,7 @@ def uniform(gpus, context):
     inside = [(dp, tp, share, min(share, PER_HOST // tp)) for dp, tp, share in splits(gpus, context)]
     return [f"dp={dp},tp={tp},ulysses={ulysses},ring={share // ulysses},zero={zero},recompute={recompute},"
             "ring_degree=uniform"
-            for dp, tp, share, ulysses in inside for zero, recompute in ((1, "full"), (3, "none"))]
+            for dp, tp, share, ulysses in inside for zero, recompute in SAVINGS]
 
 
 def with_one_degree(simulations, plan):

@@ -107,8 +107,7 @@ Launch by_starter(const Variables& variable) {
   // A batch script's own shell has SLURM_PROCID too, but belongs to no step of srun.
   const bool in_step = variable("SLURM_PROCID") && variable("SLURM_STEP_ID");
   const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
-  if (in_step && offered)
-    return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
+  if (in_step && offered) return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
   need_both(variable, "WORLD_SIZE", "RANK");
   need_both(variable, "RANK", "WORLD_SIZE");
   if (variable("RANK")) {

@@ -59,8 +59,8 @@ TEST(Launch, SlurmCountsOnlyInAStep) {
 }
 
 TEST(Launch, AStepOfSlurmWithoutPmiMeansTcp) {
-  Variables step{{"SLURM_PROCID", "2"},    {"SLURM_NTASKS", "8"},      {"SLURM_STEP_NUM_TASKS", "4"},
-                 {"SLURM_JOB_ID", "1251"}, {"SLURM_STEP_ID", "3"},     {"SLURM_STEP_NODELIST", "gpu[07-09],other"}};
+  Variables step{{"SLURM_PROCID", "2"},    {"SLURM_NTASKS", "8"},  {"SLURM_STEP_NUM_TASKS", "4"},
+                 {"SLURM_JOB_ID", "1251"}, {"SLURM_STEP_ID", "3"}, {"SLURM_STEP_NODELIST", "gpu[07-09],other"}};
   const Launch l = launch(step);
   EXPECT_EQ(l.via, Via::tcp);
   EXPECT_EQ(l.rank, 2);
@@ -68,11 +68,8 @@ TEST(Launch, AStepOfSlurmWithoutPmiMeansTcp) {
   EXPECT_EQ(l.master_address, "gpu07");
   EXPECT_EQ(l.master_port, 12000 + (1251 * 16 + 3) % 20000);
   EXPECT_EQ(l.run_id, "slurm 1251.3");
-  for (const auto& [hosts, first] : std::map<std::string, std::string>{{"a", "a"},
-                                                                       {"a-1,b", "a-1"},
-                                                                       {"a[3,5]", "a3"},
-                                                                       {"a[3]-ib,b", "a3-ib"},
-                                                                       {"r[1-2]n[04-05]", "r1n04"}}) {
+  for (const auto& [hosts, first] : std::map<std::string, std::string>{
+           {"a", "a"}, {"a-1,b", "a-1"}, {"a[3,5]", "a3"}, {"a[3]-ib,b", "a3-ib"}, {"r[1-2]n[04-05]", "r1n04"}}) {
     step["SLURM_STEP_NODELIST"] = hosts;
     EXPECT_EQ(launch(step).master_address, first) << hosts;
   }
