@@ -91,7 +91,8 @@ def strategy_of(row, folder):
         bounds = [sum(row["stage_layers"][:i]) for i in range(len(row["stage_layers"]) + 1)]
         wide = row["dp"] * row["tp"]
         stages = [{"ranks": list(range(i * wide, (i + 1) * wide)),
-                   "mesh": {"data": row["dp"], "outer": row["tp"]}, "layers": [bounds[i], bounds[i + 1]]} for i in range(len(bounds) - 1)]
+                   "mesh": {"data": row["dp"], "outer": row["tp"]}, "layers": [bounds[i], bounds[i + 1]]}
+                   for i in range(len(bounds) - 1)]
         file = pathlib.Path(folder) / "strategy.json"
         file.write_text(json.dumps({"groups": [{"stages": stages}]} | settings))
         return f'file = "{file.name}"'

@@ -4,7 +4,8 @@
 ZeroPP is up to 33% quicker than 3-D parallelism on up to 64 devices (D. Tang et al., arXiv 2402.03791, abstract). Each
 system is predicted with several strategies, of which the quickest that fits its devices is compared.
 
-    bench/zeropp_table.py [--program build/switchyard] [--jobs 2] [--cluster a800-80g] [--sequences 256] [--all] [MODEL ...]
+    bench/zeropp_table.py [--program build/switchyard] [--jobs 2] [--cluster a800-80g] [--sequences 256] [--all]
+                         [MODEL ...]
 """
 
 import argparse

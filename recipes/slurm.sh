@@ -16,7 +16,8 @@ run=${2:?usage: sbatch slurm.sh JOB.toml RUN}
 words=(switchyard train "$job" --ranks "$SLURM_NTASKS" --out "$run")
 if compgen -G "$run/checkpoints/step-*/COMMITTED" >/dev/null; then words+=(--resume "$run"); fi
 
-# With --mpi=pmix the ranks talk by MPI, else over TCP. srun passes USR1 on to all ranks, which then save and exit with 138.
+# With --mpi=pmix the ranks talk by MPI, else over TCP. srun passes USR1 on to all ranks, which then save and exit with
+# 138.
 status=0
 srun "${words[@]}" || status=$?
 if [[ $status -eq 138 ]]; then scontrol requeue "$SLURM_JOB_ID"; fi
