@@ -373,7 +373,8 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("N|LOW..HIGH");
   command
       ->add_option("--seconds", options->seconds,
-                   "Time limit of the search, which then returns the best plan so far; 0 is no limit")
+                   "Time limit of the search for the best plan, and of that for the best single strategy, which then "
+                   "return the best so far; 0 is no limit")
       ->capture_default_str();
   command->add_flag("--explain", options->explain,
                     "Prints what the plans cost and why, what limits the best one, and what would change it");

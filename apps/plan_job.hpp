@@ -89,7 +89,7 @@ class Contest {
 };
 
 /// The planner's best plans with what the simulator says of them: those that a search for `top` finds, and the best
-/// single strategy. stop, runners_up: as in planner::SearchSettings.
+/// single strategies. limit: makes SearchSettings::stop for each of the two searches; runners_up: as there.
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets = 0,
                                    const std::function<std::function<bool()>()>& limit = {},
                                    std::optional<planner::Effort> runners_up = planner::Effort{});
