@@ -24,7 +24,7 @@ namespace switchyard::apps {
 bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& errors);
 /// Number of ranks that the job sets, if it does.
 std::optional<int> ranks_of(const config::JobDraft& draft);
-/// Such a job with one placeholder bucket, which the planner's buckets replace. ranks: used if the job sets none.
+/// Such a job with one bucket for all documents, which the planner's buckets replace. ranks: used if the job sets none.
 config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int ranks);
 
 /// The codecs that strategies of the job's plans may have, by role: those of its longest bucket.

@@ -11,6 +11,7 @@
 #include "compiler/block_sharing.hpp"
 #include "compiler/order.hpp"
 #include "compiler/replica_schedule.hpp"
+#include "compiler/round_parts.hpp"
 #include "compiler/step_assembler.hpp"
 #include "compiler/wire.hpp"
 #include "schedule/item_index.hpp"
@@ -46,32 +47,18 @@ RoundPart part_of(layout::MessageList::Pattern messages) {
 // those of ranks without one share a last part. A round that is one transaction is not copied.
 std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern) {
   const std::vector<layout::Msg>& round = pattern->messages();
-  int ranks = 0;
-  for (const layout::Msg& m : round) ranks = std::max({ranks, m.src + 1, m.dst + 1});
-  std::vector<int> leader(static_cast<size_t>(ranks), -1);  // -1: in no transaction
-  const auto find = [&](int rank) {
-    while (leader[static_cast<size_t>(rank)] != rank)
-      rank = leader[static_cast<size_t>(rank)] = leader[static_cast<size_t>(leader[static_cast<size_t>(rank)])];
-    return rank;
+  const RoundParts found(round);
+  const auto part_at = [&](const layout::Msg& m) {  // the last one: local
+    return static_cast<size_t>(found.of(m.src) == RoundParts::kLocal ? found.ranks() : found.of(m.src));
   };
-  for (const layout::Msg& m : round)
-    if (m.src != m.dst) {
-      for (const int rank : {m.src, m.dst})
-        if (leader[static_cast<size_t>(rank)] < 0) leader[static_cast<size_t>(rank)] = rank;
-      const int x = find(m.src), y = find(m.dst);
-      leader[static_cast<size_t>(std::max(x, y))] = std::min(x, y);
-    }
-  const auto leader_of = [&](const layout::Msg& m) {  // the last one: local
-    return static_cast<size_t>(leader[static_cast<size_t>(m.src)] < 0 ? ranks : find(m.src));
-  };
-  std::vector<size_t> sizes(static_cast<size_t>(ranks) + 1);
-  for (const layout::Msg& m : round) ++sizes[leader_of(m)];
+  std::vector<size_t> sizes(static_cast<size_t>(found.ranks()) + 1);
+  for (const layout::Msg& m : round) ++sizes[part_at(m)];
   if (std::ranges::find(sizes, round.size()) != sizes.end()) return {part_of(pattern)};
-  std::vector<std::vector<layout::Msg>> by_leader(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) by_leader[i].reserve(sizes[i]);
-  for (const layout::Msg& m : round) by_leader[leader_of(m)].push_back(m);
+  std::vector<std::vector<layout::Msg>> by_part(sizes.size());
+  for (size_t i = 0; i < sizes.size(); ++i) by_part[i].reserve(sizes[i]);
+  for (const layout::Msg& m : round) by_part[part_at(m)].push_back(m);
   std::vector<RoundPart> parts;
-  for (std::vector<layout::Msg>& part : by_leader)
+  for (std::vector<layout::Msg>& part : by_part)
     if (!part.empty()) parts.push_back(part_of(std::make_shared<const layout::MessagePattern>(std::move(part))));
   return parts;
 }

@@ -182,9 +182,6 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
   return copied;
 }
 
-bool sends(const ir::Task& task, int rank) { return task.messages.sends(rank); }
-bool receives(const ir::Task& task, int rank) { return !task.messages.received(rank).empty(); }
-
 std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   const auto at = [&](int stage) {
     return StateKey{.phase = task.phase, .replica = task.replica(), .micro_batch = task.micro_batch(), .stage = stage};
@@ -192,8 +189,8 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   if (task.kind() == ir::TaskKind::run) return {at(task.stage())};
   std::vector<StateKey> states;
   if (task.kind() != ir::TaskKind::send) return states;
-  if (sends(task, rank)) states.push_back(at(task.stage()));
-  if (receives(task, rank)) states.push_back(at(task.forward() ? task.stage() + 1 : task.stage() - 1));
+  if (task.messages.sends(rank)) states.push_back(at(task.stage()));
+  if (task.messages.receives(rank)) states.push_back(at(task.forward() ? task.stage() + 1 : task.stage() - 1));
   return states;
 }
 
@@ -264,7 +261,7 @@ std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::Step
     case TaskKind::allocate:
     case TaskKind::move:
       parameters(task.unit());
-      if (task.phase > 0 && (task.kind() == TaskKind::allocate || sends(task, rank)))
+      if (task.phase > 0 && (task.kind() == TaskKind::allocate || task.messages.sends(rank)))
         uses.push_back({task.phase - 1, task.unit(), false});
       break;
     case TaskKind::send:

@@ -87,10 +87,6 @@ std::map<int, i64> copied_elements(const Plans& plans, int strategy, int previou
 inline constexpr i64 kGroupAlignment = 16;  // elements
 inline i64 aligned(i64 elements) { return (elements + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment; }
 
-/// Whether a message of the task comes from the rank, goes to it.
-bool sends(const ir::Task& task, int rank);
-bool receives(const ir::Task& task, int rank);
-
 /// The tensors of a micro-batch on a rank, at one position of the pipeline.
 struct StateKey {
   int phase = 0, replica = 0, micro_batch = 0, stage = 0;

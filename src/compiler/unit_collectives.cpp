@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "compiler/round_parts.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -77,38 +78,6 @@ std::vector<RunTensor> tensors_of(const UnitTransfer& t, const Plans& plans) {
   return tensors;
 }
 
-// The task of a round that each rank takes part in, by number; as the assembler parts a round into tasks.
-class Parts {
- public:
-  explicit Parts(const layout::MessageList& round) {
-    for (const layout::Msg& m : round) {
-      if (m.src == m.dst) {
-        alone_.insert(m.src);
-        continue;
-      }
-      const int a = leader(m.src), b = leader(m.dst);
-      leader_[std::max(a, b)] = std::min(a, b);
-    }
-  }
-  bool share_one(const std::vector<int>& ranks) {
-    return std::ranges::all_of(ranks, [&](int rank) { return part(rank) >= kAlone && part(rank) == part(ranks[0]); });
-  }
-
- private:
-  static constexpr int kNone = -2, kAlone = -1;  // ranks with local messages only share one part
-  int leader(int rank) {
-    int& up = leader_.try_emplace(rank, rank).first->second;
-    return up == rank ? rank : up = leader(up);
-  }
-  int part(int rank) {
-    if (leader_.contains(rank)) return leader(rank);
-    return alone_.contains(rank) ? kAlone : kNone;
-  }
-
-  std::map<int, int> leader_;
-  std::set<int> alone_;
-};
-
 // The names of ranks and messages that tell transfers apart.
 using Kind = std::tuple<TaskKind, const void*, std::vector<int>>;
 
@@ -172,10 +141,16 @@ UnitCollectives collectives_of(const UnitTransfer& transfer, const Plans& plans)
   if (rounds.empty()) return made;
   const bool sums = transfer.kind == TaskKind::reduce || transfer.kind == TaskKind::reduce_scatter;
   made.round = sums ? static_cast<int>(rounds.size()) - 1 : 0;
-  Parts parts(rounds[static_cast<size_t>(made.round)]);
+  const layout::MessageList& round = rounds[static_cast<size_t>(made.round)];
+  const RoundParts parts(round.pattern()->messages());
+  const auto share_a_task = [&](const std::vector<int>& ranks) {
+    const int part = parts.of(round.number_of(ranks[0]));
+    return part != RoundParts::kNone &&
+           std::ranges::all_of(ranks, [&](int rank) { return parts.of(round.number_of(rank)) == part; });
+  };
   std::map<std::pair<int, int>, i64> received;  // elements of a parameter, by a rank
-  for (const layout::MessageList& round : rounds)
-    for (const layout::Msg& m : round)
+  for (const layout::MessageList& messages : rounds)
+    for (const layout::Msg& m : messages)
       if (m.src != m.dst) received[{m.tensor, m.dst}] += m.box.elements();
   // A rank that has more than its piece already, at home, say, gets less by messages.
   const auto gets_all = [&](int param, int rank, const GroupCollective& group) {
@@ -187,7 +162,7 @@ UnitCollectives collectives_of(const UnitTransfer& transfer, const Plans& plans)
   for (const RunTensor& tensor : tensors_of(transfer, plans)) {
     std::vector<GroupCollective> groups = layout::group_collectives(tensor.from, tensor.to);
     const bool fits = !groups.empty() && std::ranges::all_of(groups, [&](const GroupCollective& group) {
-      return switchyard::sums(group.call) == sums && parts.share_one(group.ranks) &&
+      return switchyard::sums(group.call) == sums && share_a_task(group.ranks) &&
              std::ranges::all_of(group.ranks, [&](int rank) { return gets_all(tensor.param, rank, group); });
     });
     if (!fits) others.insert(tensor.param);

@@ -148,7 +148,7 @@ class WorstOrder {
 }  // namespace
 
 bool is_received(const Task& task, int rank) {
-  return task.kind() == TaskKind::send && receives(task, rank) && !sends(task, rank);
+  return task.kind() == TaskKind::send && task.messages.receives(rank) && !task.messages.sends(rank);
 }
 
 Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {

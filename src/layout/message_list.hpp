@@ -93,7 +93,10 @@ class MessageList {
 
   /// As in MessagePattern, by the list's names.
   bool sends(int rank) const;
+  bool receives(int rank) const { return pattern_ && !pattern_->received(number_of(rank)).empty(); }
   std::vector<int> received(int rank) const;
+  /// A rank's number in the pattern; -1: none has this name.
+  int number_of(int rank) const;
 
   const Pattern& pattern() const { return pattern_; }
   const Names& ranks() const { return ranks_; }
@@ -102,9 +105,6 @@ class MessageList {
   bool operator==(const MessageList& other) const { return std::equal(begin(), end(), other.begin(), other.end()); }
 
  private:
-  // -1: none has this name.
-  int number_of(int rank) const;
-
   Pattern pattern_;
   Names ranks_, tensors_;
 };

@@ -203,13 +203,14 @@ const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
   const auto [it, fresh] = ring_segments_.try_emplace(segment_key(t));
   if (!fresh) return it->second;
   const batch::MicroBatch& mb = micro_batch(t);
-  std::optional<TimedKeys>& keys = ring_keys_[{t.phase, t.replica(), t.stage(), t.micro_batch()}];
-  if (!keys) keys = TimedKeys{compiler::ring_keys(strategy_of(t), t.replica(), t.stage(), mb, plans_.cluster())};
+  const auto [found, unknown] = ring_keys_.try_emplace({t.phase, t.replica(), t.stage(), t.micro_batch()});
+  TimedKeys& keys = found->second;
+  if (unknown) keys.keys = compiler::ring_keys(strategy_of(t), t.replica(), t.stage(), mb, plans_.cluster());
   double longest = -1;
   for (size_t ring = 0; ring < mb.T.size(); ++ring) {
-    std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass(), t.piece(), keys->keys.ranks[ring]}];
-    if (!timer) timer.emplace(timer_of(t, keys->keys.ranks[ring]));
-    TimedSegment timed{timer->at(mb.T[ring], &*keys, static_cast<int>(ring)), {}};
+    std::optional<SegmentTimer>& timer = ring_timers_[{&stage_of(t), t.pass(), t.piece(), keys.keys.ranks[ring]}];
+    if (!timer) timer.emplace(timer_of(t, keys.keys.ranks[ring]));
+    TimedSegment timed{timer->at(mb.T[ring], &keys, static_cast<int>(ring)), {}};
     const double pairs = batch::attention_pairs(mb.shard[ring]);
     double seconds = 0;
     for (const Piece& piece : timed.times.pieces) seconds += piece.fixed + piece.per_pair * pairs;

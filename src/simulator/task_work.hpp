@@ -152,8 +152,8 @@ class TaskWork {
   std::deque<std::pair<TimedSegment, ReplicaSegment>> measured_segments_;
   std::map<SegmentKey, RingSegment> ring_segments_;
   std::map<std::tuple<const ir::StageCode*, Pass, int, std::vector<int>>, std::optional<SegmentTimer>>
-      ring_timers_;                                                               // piece, ranks of the code
-  std::map<std::tuple<int, int, int, int>, std::optional<TimedKeys>> ring_keys_;  // phase, replica, stage, micro-batch
+      ring_timers_;                                                // piece, ranks of the code
+  std::map<std::tuple<int, int, int, int>, TimedKeys> ring_keys_;  // phase, replica, stage, micro-batch
   KnownSegments& known_;
   std::map<std::tuple<ir::TaskKind, codecs::Rule, const layout::MessagePattern*, std::vector<int>>, Work>
       transfers_;  // messages, places

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <compare>
+#include <tuple>
 #include <utility>
 
 #include "layout/overlay.hpp"

@@ -19,6 +19,8 @@ TEST(MessageList, knows_who_sends_and_which_tensors_a_rank_gets) {
   EXPECT_TRUE(list.sends(1)) << "to itself";
   EXPECT_FALSE(list.sends(2));
   EXPECT_FALSE(list.sends(7));
+  EXPECT_TRUE(list.receives(2));
+  EXPECT_FALSE(list.receives(0));
   EXPECT_THAT(list.received(2), ElementsAre(1, 3));
   EXPECT_THAT(list.received(1), ElementsAre(0)) << "from itself";
   EXPECT_THAT(list.received(0), IsEmpty());

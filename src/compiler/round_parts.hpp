@@ -1,0 +1,28 @@
+// How a round of messages falls apart into transactions that share no rank.
+#pragma once
+
+#include <vector>
+
+#include "layout/reshard.hpp"
+
+namespace switchyard::compiler {
+
+/// Ranks that exchange messages are in one part, named by the lowest of them. Those that have messages to themselves
+/// only share the part kLocal.
+class RoundParts {
+ public:
+  static constexpr int kLocal = -1, kNone = -2;
+
+  explicit RoundParts(const std::vector<layout::Msg>& round);
+  /// kNone: the rank has no message.
+  int of(int rank) const;
+  /// One more than the highest rank.
+  int ranks() const { return static_cast<int>(part_.size()); }
+
+ private:
+  int leader(int rank);
+
+  std::vector<int> part_;  // by rank
+};
+
+}  // namespace switchyard::compiler
