@@ -281,7 +281,7 @@ class NcclFabric final : public ForwardingFabric {
   bool serves_any() const override { return !options_.groups.empty(); }
   void abort(const std::string& reason) override {
     inner().abort(reason);
-    watch_->look();
+    watch_->abort_all();
   }
 
   Traffic traffic() const override {
@@ -290,14 +290,16 @@ class NcclFabric final : public ForwardingFabric {
   }
 
   void run(const Channel& channel, const Transaction& transaction) override {
-    watch_->stop_if_failed(transaction.name);
     try {
+      watch_->stop_if_failed(transaction.name);
       if (on_devices(transaction))
         exchange(channel, transaction);
       else
         inner().run(channel, transaction);
     } catch (const std::exception& error) {
-      abort(error.what());  // if another reason came first, it stays
+      // If another reason came first, it stays. The memory of blocks may go with the exception: afterwards the library
+      // hands nothing more to a stream.
+      abort(error.what());
       throw;
     }
     const std::lock_guard lock(traffic_mutex_);

@@ -54,8 +54,6 @@ void NcclWatch::stop_if_failed(const std::string& name) const {
   if (const auto reason = host_.failure()) throw ClusterError(stopped(label_, name, *reason));
 }
 
-void NcclWatch::look() { changed_.notify_all(); }
-
 void NcclWatch::close() {
   {
     const std::lock_guard lock(mutex_);

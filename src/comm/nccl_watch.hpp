@@ -43,8 +43,8 @@ class NcclWatch {
   void add(const Channel& whose, Exchange exchange);
   /// ClusterError if the job has failed.
   void stop_if_failed(const std::string& name) const;
-  /// Looks at once: the host's fabric has failed.
-  void look();
+  /// The job has failed: what the communicators have not handed to a stream yet, they never will.
+  void abort_all();
   /// Waits for all that is under way, and ends the communicators: in order if all has gone well, by aborting them if
   /// not.
   void close();
@@ -65,7 +65,6 @@ class NcclWatch {
   std::optional<std::string> fault_of(const Channel& whose, Queue& queue);
   bool idle() const;
   void finish();
-  void abort_all();
 
   Fabric& host_;
   const BlockDevice& device_;

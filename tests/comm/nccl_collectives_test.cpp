@@ -103,8 +103,8 @@ struct Running {
   Collective collective;
 };
 
-std::unique_ptr<Running> begun(const Case& c, int rank, const StreamDevice& device) {
-  auto r = std::make_unique<Running>();
+std::shared_ptr<Running> begun(const Case& c, int rank, const StreamDevice& device) {
+  const auto r = device.freed_in_order(std::make_unique<Running>());
   r->what = c;
   const auto place = static_cast<int>(std::ranges::find(c.ranks, rank) - c.ranks.begin());
   r->in = c.given(place);
@@ -150,7 +150,7 @@ void expect_done(Running& r, int rank, const StreamDevice& device) {
 }
 
 void run_cases(Fabric& fabric, const StreamDevice& device, const std::vector<Case>& cases, i64 row) {
-  std::vector<std::unique_ptr<Running>> running;
+  std::vector<std::shared_ptr<Running>> running;
   Transaction t{"collectives", row, {}};
   for (const Case& c : cases) {
     if (std::ranges::count(c.ranks, fabric.rank()) == 0) continue;

@@ -29,8 +29,8 @@ void pass_on(Fabric& fabric, const StreamDevice& device, float& x, const std::st
 }
 // Calls until one throws: what happens on a device ends a later call.
 void pass_on_until_it_fails(Fabric& fabric, const StreamDevice& device, const std::string& name) {
-  float x = 0;
-  pass_on(fabric, device, x, name);
+  const auto x = device.freed_in_order(std::make_unique<float>());
+  pass_on(fabric, device, *x, name);
   for (const auto start = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - start < 60s;) {
     fabric.run(everyone(fabric, 2), {"later", 1, {}});
     if (fabric.failure()) fabric.run(everyone(fabric, 1), {"last", 2, {}});

@@ -79,10 +79,16 @@ TEST(NcclWatch, AFailureOfTheHostEndsCommunicators) {
   rank.device.set_reached(false);
   rank.watch.add(kSeven, {"stuck", {3}, rank.device.mark(), rank.device.mark()});
   rank.fabrics[0]->abort("disk full");
-  rank.watch.look();
   rank.watch.close();
   EXPECT_THROW(rank.watch.of(kSeven)->ready(), NcclError);
   EXPECT_THROW(rank.watch.stop_if_failed("next"), ClusterError);
+}
+
+TEST(NcclWatch, AbortedCommunicatorsAreNoneWhenTheCallReturns) {
+  OneRank rank(60s);
+  rank.fabrics[0]->abort("disk full");
+  rank.watch.abort_all();
+  EXPECT_THROW(rank.watch.of(kSeven)->ready(), NcclError);
 }
 
 }  // namespace

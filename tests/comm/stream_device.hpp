@@ -62,6 +62,12 @@ class StreamDevice final : public BlockDevice {
     synchronise();
     fake_.forget(block.data, (block.rows - 1) * block.stride + block.row_bytes);
   }
+  /// Is freed in the order of the calling thread's stream, as memory of devices is: an error may unwind its owner while
+  /// work on it is still under way.
+  template <class T>
+  std::shared_ptr<T> freed_in_order(std::unique_ptr<T> owned) const {
+    return {owned.release(), [this](T* freed) { run([freed] { delete freed; }); }};
+  }
   /// Work of the calling thread's stream.
   void run(std::function<void()> work) const { stream().run(std::move(work)); }
 
