@@ -69,11 +69,11 @@ Opened open(const Options& options, i64 sequences) {
   return opened;
 }
 
-// A function that returns true once `seconds` have passed from now; 0: none.
-std::function<bool()> limit_of(double seconds) {
+// A function that returns the share of `seconds`, from now on, that has passed; 0: none.
+std::function<double()> limit_of(double seconds) {
   if (seconds == 0) return {};
-  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  return [end] { return Clock::now() >= end; };
+  const auto begin = Clock::now();
+  return [begin, seconds] { return std::chrono::duration<double>(Clock::now() - begin).count() / seconds; };
 }
 
 void write(const std::string& path, const config::Job& job) {

@@ -493,17 +493,17 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
 }
 
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets,
-                                   const std::function<std::function<bool()>()>& limit,
+                                   const std::function<std::function<double()>()>& limit,
                                    std::optional<planner::Effort> runners_up) {
-  const auto stop = [&] { return limit ? limit() : std::function<bool()>(); };
+  const auto spent = [&] { return limit ? limit() : std::function<double()>(); };
   const planner::Found found =
-      planner.plan(top, most_buckets, stop(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); });
+      planner.plan(top, most_buckets, spent(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); });
   for (const planner::Choice& choice : found.best) contest.add(choice);
   if (most_buckets == 1) return found;
   try {
     // The ways in which keys pass along rings, which the model doesn't know, may change the order of single strategies.
     // They have a limit of their own: a search among all plans that reached its limit must not lose to one of them.
-    const std::vector<planner::Choice> singles = planner.plan(kSingles, 1, stop()).best;
+    const std::vector<planner::Choice> singles = planner.plan(kSingles, 1, spent()).best;
     for (const planner::Choice& choice : singles)
       if (&choice == &singles.front() || std::ranges::any_of(planner.buckets(choice), has_ring)) contest.add(choice);
   } catch (const UserError&) {  // no single strategy fits

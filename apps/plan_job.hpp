@@ -89,9 +89,9 @@ class Contest {
 };
 
 /// The planner's best plans with what the simulator says of them: those that a search for `top` finds, and the best
-/// single strategies. limit: makes SearchSettings::stop for each of the two searches; runners_up: as there.
+/// single strategies. limit: makes SearchSettings::spent for each of the two searches; runners_up: as there.
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets = 0,
-                                   const std::function<std::function<bool()>()>& limit = {},
+                                   const std::function<std::function<double()>()>& limit = {},
                                    std::optional<planner::Effort> runners_up = planner::Effort{});
 /// Simulates one job for steps with documents of these lengths.
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,

@@ -137,11 +137,11 @@ double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums)
   return std::max(bound, alone(rate(pipeline.all, capacity, true), sums.longest, p));
 }
 
-const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacity, Replica& replica) const {
+const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacity, Load& load) const {
   const bool split = shape.splits_gradients();
-  std::optional<Gradients>& known = replica.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
+  std::optional<Gradients>& known = load.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
   if (known) return *known;
-  const std::span<const PackedSequence> micro_batches = replica.micro_batches;
+  const std::span<const PackedSequence> micro_batches = load.micro_batches;
   const auto of = [&](std::span<const PackedSequence> some, Pass pass) {
     return sum_over(shape.placement, some, shape.recompute, pass, capacity);
   };
@@ -239,10 +239,10 @@ double CostModel::stages_bound(const Shape& shape, const Times& times) const {
   return bound;
 }
 
-std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Replica& replica) const {
-  const Times plain{replica.forward, replica.most_forward, replica.first_forward, gradients(shape, capacity, replica)};
+std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Load& load) const {
+  const Times plain{load.forward, load.most_forward, load.first_forward, gradients(shape, capacity, load)};
   if (!shape.placement.runs_transfer()) return {plain};
-  const size_t micro_batches = replica.micro_batches.size();
+  const size_t micro_batches = load.micro_batches.size();
   return {with_transfers(plain, shape, micro_batches, false), with_transfers(plain, shape, micro_batches, true)};
 }
 
@@ -253,10 +253,9 @@ std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const
   const double share = 1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
   for (Step& step : steps(any.placement, capacity, range, Rings::even)) {
     slowest.assign(shapes.size(), 0);
-    for (Replica& replica : step.timed)
-      if (replica.heavy)
-        for (const Times& times : times_of(any, capacity, replica))
-          for (size_t i = 0; i < shapes.size(); ++i) slowest[i] = std::max(slowest[i], stages_bound(*shapes[i], times));
+    for (Load& load : step.loads)
+      for (const Times& times : times_of(any, capacity, load))
+        for (size_t i = 0; i < shapes.size(); ++i) slowest[i] = std::max(slowest[i], stages_bound(*shapes[i], times));
     for (size_t i = 0; i < shapes.size(); ++i) bounds[i] += share * slowest[i];
   }
   return bounds;
@@ -266,12 +265,11 @@ double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range ra
   double sum = 0;
   for (Step& step : steps(shape.placement, capacity, range, Rings::even)) {
     double slowest = 0;
-    for (Replica& replica : step.timed)
-      if (replica.heavy)
-        for (const Times& times : times_of(shape, capacity, replica))
-          slowest = std::max(slowest, pipeline_bound(shape, times, replica.micro_batches));
+    for (Load& load : step.loads)
+      for (const Times& times : times_of(shape, capacity, load))
+        slowest = std::max(slowest, pipeline_bound(shape, times, load.micro_batches));
     if (speedup_ > 1 && !shape.placement.runs_transfer())
-      slowest = std::max(slowest / speedup_, shared_bound(shape, step.timed));
+      slowest = std::max(slowest / speedup_, shared_bound(shape, step.timed->replicas));
     sum += slowest;
   }
   return sum / static_cast<double>(workload_.steps.size());

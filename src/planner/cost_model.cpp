@@ -174,7 +174,6 @@ CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Pla
     else
       unlike.push_back({.micro_batches = std::move(micro_batches), .first = number});
   }
-  mark_heavy(unlike);
   return unlike;
 }
 
@@ -202,40 +201,53 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   return sum;
 }
 
-const std::vector<CostModel::Replicas>& CostModel::packed(const Placement& p, i64 capacity, Range range,
-                                                          Rings rings) const {
+const std::vector<CostModel::Packing>& CostModel::packed(const Placement& p, int tied, i64 capacity, Range range,
+                                                         Rings rings) const {
   const auto [it, fresh] =
-      packed_.try_emplace({p.pipelines(), p.code_ranks(), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
-  if (fresh)
-    for (const std::vector<i64>& lengths : workload_.steps)
-      it->second.push_back(packed(lengths, p, capacity, range, rings));
-  return it->second;
+      packed_.try_emplace({p.pipelines(), tied, p.code_ranks(), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
+  std::vector<Packing>& packed = it->second;
+  if (!fresh) return packed;
+  const bool for_bounds = rings == Rings::even && speedup_ == 1;
+  for (const std::vector<i64>& lengths : workload_.steps) {
+    Packing& one = packed.emplace_back(this->packed(lengths, p, capacity, range, rings));
+    for (const Replica& replica : one.replicas) {
+      one.most = std::max(one.most, replica.micro_batches.size());
+      one.least = std::min(one.least, replica.micro_batches.size());
+    }
+    if (tied > 1) one.replicas = CostModel::tied(one.replicas, tied);
+    mark_heavy(one.replicas);
+    if (for_bounds) std::erase_if(one.replicas, [](const Replica& replica) { return !replica.heavy; });
+  }
+  return packed;
 }
 
 std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range, Rings rings) const {
-  if (p.ring() == 1) rings = Rings::even;  // the same
   const auto [it, fresh] = steps_.try_emplace(
       {p.pipelines(), p.tied(), mesh_key(p.code_mesh()), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
-  if (!fresh) return it->second;
-  for (const Replicas& replicas : packed(p, capacity, range, rings)) {
-    it->second.push_back({replicas, tied(replicas, p.tied())});
-    mark_heavy(it->second.back().timed);
-  }
-  if (rings == Rings::assigned) return it->second;  // bounds are from even shares
-  const auto add_times = [&](Replica& replica) {
-    if (!replica.heavy) return;
+  std::vector<Step>& steps = it->second;
+  if (!fresh) return steps;
+  const auto load_of = [&](const Replica& replica) {
+    Load load{replica.micro_batches};
     const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
       return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
     };
-    replica.forward = forward(replica.micro_batches, &replica.most_forward);
-    replica.first_forward = forward({&replica.micro_batches.front(), 1});
+    load.forward = forward(load.micro_batches, &load.most_forward);
+    load.first_forward = forward(load.micro_batches.first(1));
+    return load;
   };
-  for (Step& step : it->second) std::ranges::for_each(step.timed, add_times);
-  return it->second;
+  for (const Packing& timed : packed(p, p.tied(), capacity, range, rings)) {
+    Step& step = steps.emplace_back(&timed);
+    if (rings == Rings::assigned) {
+      step.apart = &packed(p, 1, capacity, range, rings)[steps.size() - 1];
+      continue;
+    }
+    for (const Replica& replica : timed.replicas)
+      if (replica.heavy) step.loads.push_back(load_of(replica));
+  }
+  return steps;
 }
 
 CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
-  if (pipelines == 1) return replicas;
   std::map<int, std::vector<PackedSequence>> groups;
   for (const Replica& replica : replicas)
     for (int group = replica.first / pipelines; group * pipelines < replica.first + replica.count; ++group) {
@@ -461,13 +473,14 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas)
 // Pipelines that gather and reduce together are done with a micro-batch when the slowest is.
 PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const {
   PhaseParts parts;
-  for (const Replica& replica : step.replicas) {
+  for (const Replica& replica : step.apart->replicas) {
     const Spent spent = spent_by(shape, replica.micro_batches);
     parts.compute += spent.compute / shape.placement.pp;
     parts.communication += spent.communication / shape.placement.pp;
   }
-  const double share = static_cast<double>(step.replicas.size()) / static_cast<double>(step.timed.size());
-  for (const Replica& slowest : step.timed) {
+  const double share =
+      static_cast<double>(step.apart->replicas.size()) / static_cast<double>(step.timed->replicas.size());
+  for (const Replica& slowest : step.timed->replicas) {
     const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest.micro_batches);
     const Spent spent = spent_by(shape, slowest.micro_batches);
     double busy = 0;  // of all stages
@@ -489,7 +502,7 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
   double sum = 0;
   const double share = 1 / static_cast<double>(steps.size());
   for (size_t step = 0; step < steps.size(); ++step) {
-    const Replicas& replicas = steps[step].replicas;
+    const Replicas& replicas = steps[step].apart->replicas;
     known[step].resize(replicas.size(), -1);
     std::vector<std::pair<double, size_t>> by_work;
     for (size_t replica = 0; replica < replicas.size(); ++replica) {
@@ -514,7 +527,7 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
   for (const Step& of_step : steps(shape.placement, capacity, range, Rings::assigned)) {
-    const Replicas& replicas = of_step.replicas;
+    const Replicas& replicas = of_step.apart->replicas;
     PhaseParts step;
     double of_replica = share;
     if (speedup_ > 1 && !shape.placement.runs_transfer()) {
@@ -538,11 +551,10 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
   size_t most = 1, least = std::numeric_limits<size_t>::max();
-  for (const Step& step : steps(shape.placement, capacity, range, Rings::even))
-    for (const Replica& replica : step.replicas) {
-      most = std::max(most, replica.micro_batches.size());
-      least = std::min(least, replica.micro_batches.size());
-    }
+  for (const Packing& packing : packed(shape.placement, shape.placement.tied(), capacity, range, Rings::even)) {
+    most = std::max(most, packing.most);
+    least = std::min(least, packing.least);
+  }
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const CodeMemory& code = code_memory(shape, capacity, longest(range));
   MemoryNeed fullest;

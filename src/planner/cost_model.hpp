@@ -3,6 +3,7 @@
 
 #include <array>
 #include <initializer_list>
+#include <limits>
 #include <map>
 #include <optional>
 #include <span>
@@ -144,18 +145,31 @@ class CostModel {
     ByKind forward{}, most_forward{}, first_forward{};
     Gradients gradients{};
   };
+  /// Consecutive pipelines that have the same micro-batches.
   struct Replica {
     std::vector<PackedSequence> micro_batches{};
-    int first = 0, count = 1;                           // consecutive pipelines that have such micro-batches
-    bool heavy = true;                                  // one of those with most work, which bounds count
-    ByKind forward{}, most_forward{}, first_forward{};  // of all micro-batches, of the slowest one, of the first one
-    std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
+    int first = 0, count = 1;
+    bool heavy = true;  // one of those with most work, which bounds count
   };
   using Replicas = std::vector<Replica>;
-  /// timed: the same, or, where pipelines wait for one another at each micro-batch, one in place of those that do, with
-  /// the slowest of their micro-batches.
+  /// A heavy pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first
+  /// one.
+  struct Load {
+    std::span<const PackedSequence> micro_batches;
+    ByKind forward{}, most_forward{}, first_forward{};
+    std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
+  };
+  /// A step's pipelines with micro-batches, or, where some wait for one another at each micro-batch, one in place of
+  /// those that do, with the slowest of their micro-batches; and the numbers of micro-batches of pipelines.
+  struct Packing {
+    Replicas replicas;
+    size_t most = 1, least = std::numeric_limits<size_t>::max();
+  };
+  /// timed: as pipelines wait for one another. Where micro-batches are assigned to ring ranks: each pipeline apart;
+  /// otherwise: loads of the heavy ones of `timed`.
   struct Step {
-    Replicas replicas, timed;
+    const Packing *timed = nullptr, *apart = nullptr;
+    std::vector<Load> loads{};
   };
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
@@ -164,10 +178,13 @@ class CostModel {
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
   i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
-  /// How a micro-batch lies on ring ranks: as a step assigns them, or in even shares with nothing passed on, from which
-  /// RingLoads has a lower bound.
+  /// How a micro-batch lies on ring ranks: as a step assigns them, or, for bounds, in even shares with nothing passed
+  /// on, from which RingLoads has a lower bound.
   enum class Rings { assigned, even };
-  const std::vector<Replicas>& packed(const Placement& placement, i64 capacity, Range range, Rings rings) const;
+  /// By step. tied: so many pipelines wait for one another. For bounds only heavy pipelines are kept, as all of them
+  /// would take most of the planner's memory.
+  const std::vector<Packing>& packed(const Placement& placement, int tied, i64 capacity, Range range,
+                                     Rings rings) const;
   std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range, Rings rings) const;
   static Replicas tied(const Replicas& replicas, int pipelines);
   static void mark_heavy(Replicas& replicas);
@@ -175,7 +192,7 @@ class CostModel {
                   Rings rings) const;
   ByKind sum_over(const Placement& placement, std::span<const PackedSequence> micro_batches,
                   config::Recompute recompute, Pass pass, i64 capacity, ByKind* most = nullptr) const;
-  const Gradients& gradients(const Shape& shape, i64 capacity, Replica& replica) const;
+  const Gradients& gradients(const Shape& shape, i64 capacity, Load& load) const;
   Times with_transfers(const Times& plain, const Shape& shape, size_t micro_batches, bool transfers_first) const;
   double pipeline_bound(const Shape& shape, const Times& times, std::span<const PackedSequence> micro_batches) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
@@ -183,7 +200,7 @@ class CostModel {
   const Hops& hops(const Placement& placement) const;
   double stages_bound(const Shape& shape, const Times& times) const;
   /// All that a pipeline's micro-batches may take at least: without transfers one, otherwise two.
-  std::vector<Times> times_of(const Shape& shape, i64 capacity, Replica& replica) const;
+  std::vector<Times> times_of(const Shape& shape, i64 capacity, Load& load) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
   Spent spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
                  std::initializer_list<Pass> passes) const;
@@ -220,10 +237,10 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By pipelines, ranks of the code, ring, how it is used, pp, capacity, ends of the range: without times; and with
-  // them by pipelines that are tied and mesh of the code.
-  using PackingKey = std::tuple<int, int, int, Rings, int, i64, int, int>;
-  mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> packed_;
+  // By pipelines, those that are tied, ranks of the code, ring, how it is used, pp, capacity, ends of the range:
+  // without times; and with them by mesh of the code.
+  using PackingKey = std::tuple<int, int, int, int, Rings, int, i64, int, int>;
+  mutable std::unordered_map<PackingKey, std::vector<Packing>, TupleHash> packed_;
   using StepsKey = std::tuple<int, int, std::uint64_t, int, Rings, int, i64, int, int>;
   mutable std::unordered_map<StepsKey, std::vector<Step>, TupleHash> steps_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.

@@ -23,10 +23,10 @@ std::string limit_of(const Account& account);
 /// Memory of the rank with the highest peak against the budget in force: "201 MiB of the budget of 216 MiB (93%)".
 std::string memory_of(i64 peak, i64 budget);
 
-/// limit: makes a new `stop` function for each search. simulate: simulated seconds of the fastest of some plans of
-/// another planner; without it the model's times are used.
+/// limit: makes a new SearchSettings::spent for each search. simulate: simulated seconds of the fastest of some plans
+/// of another planner; without it the model's times are used.
 struct Questions {
-  std::function<std::function<bool()>()> limit;
+  std::function<std::function<double()>()> limit;
   std::function<double(const Planner& planner, const std::vector<Choice>& choices, size_t& quickest)> simulate{};
 };
 

@@ -17,21 +17,6 @@ constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
 }  // namespace
 
-namespace {
-
-PhaseTimes times_with(const CostModel& model, const Placement& next, double moves, double work, double reduce) {
-  // A stage has its first unit when its share of the moves has come.
-  const double units = static_cast<double>(model.units().model().layers + 2) / next.pp;
-  return {moves, moves / units, work, reduce};
-}
-
-}  // namespace
-
-PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous,
-                    const Placement& next, const Home& home, double work) {
-  return times_with(model, next, transfers.moves(previous, next, home), work, transfers.reduce(next, home));
-}
-
 void HomePlans::open(std::vector<double> others) {
   others_ = std::move(others);
   sorted_.assign(ranges_.slots(), {});
@@ -39,7 +24,7 @@ void HomePlans::open(std::vector<double> others) {
 }
 
 PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Option& next, const Home& home) const {
-  return times_of(model_, transfers_, previous, next.shape.placement, home, next.seconds);
+  return transfers_.phase(previous, next.shape.placement, home, next.seconds);
 }
 
 HomePlans::Levels HomePlans::levels(Range range) const {
@@ -165,7 +150,7 @@ void HomePlans::extend(Levels done) {
     const Levels some = levels(range);
     if ((done & some) != 0) continue;
     for (const size_t index : options_[ranges_.slot(range)]) {
-      stopped_ = stopped_ || settings_.stop();
+      stopped_ = stopped_ || stop_();
       if (stopped_ || soonest + option({range, index}).seconds > limit_ - rest_[all_ ^ (done | some)]) break;
       extend(labels, done | some, {range, index});
     }
@@ -204,7 +189,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     }
     if (std::max(before.reduced, computed) + reduce + finish_ > limit_) continue;
     mark.timeline = before;
-    mark.timeline.add(times_with(model_, one.shape.placement, moves_after(from), one.seconds, reduce));
+    mark.timeline.add(transfers_.phase(one.shape.placement, moves_after(from), one.seconds, reduce));
     if (mark.timeline.computed > most || dominated(mark, marks)) continue;
     marks.push_back(mark);
     ++made_;

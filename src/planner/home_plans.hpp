@@ -2,17 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "planner/range_queue.hpp"
 
 namespace switchyard::planner {
-
-/// What a plan's phases add, from its placements and the times of its pipelines.
-PhaseTimes times_of(const CostModel& model, const Transfers& transfers, const std::optional<Placement>& previous,
-                    const Placement& next, const Home& home, double work);
 
 /// The candidates of all ranges of lengths; those of a range without documents are missing.
 struct Ranges {
@@ -39,9 +37,15 @@ struct Draft {
 
 class HomePlans {
  public:
+  /// settings: memory and most_buckets. stop: whether the search is to end.
   HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings,
-            Counts& counts)
-      : model_(model), transfers_(transfers), ranges_(ranges), settings_(settings), counts_(counts) {}
+            std::function<bool()> stop, Counts& counts)
+      : model_(model),
+        transfers_(transfers),
+        ranges_(ranges),
+        settings_(settings),
+        stop_(std::move(stop)),
+        counts_(counts) {}
 
   /// From now on plans consist of the options that the ranges have now. others: of each range (by slot), what all else
   /// takes at least.
@@ -89,6 +93,7 @@ class HomePlans {
   const Transfers& transfers_;
   const Ranges& ranges_;
   const SearchSettings& settings_;
+  std::function<bool()> stop_;
   Counts& counts_;
   // By slot: options, the quickest first, and how many of the range were timed when they were sorted.
   std::vector<std::vector<size_t>> sorted_;

@@ -51,13 +51,13 @@ Planner::Planner(Request request) : request_(std::move(request)) {
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
-Found Planner::plan(int top, int most_buckets, std::function<bool()> stop, std::optional<Effort> runners_up,
+Found Planner::plan(int top, int most_buckets, std::function<double()> spent, std::optional<Effort> runners_up,
                     std::function<void(const Choice&)> on_first) const {
   Found found = search(*model_, *transfers_, shapes_,
                        {.memory = memory_,
                         .most_buckets = most_buckets,
                         .top = top,
-                        .stop = std::move(stop),
+                        .spent = std::move(spent),
                         .runners_up = runners_up,
                         .on_first = std::move(on_first)});
   if (found.best.empty()) nothing_fits();

@@ -37,9 +37,9 @@ class Planner {
  public:
   explicit Planner(Request request);
 
-  /// The best plans. most_buckets: 0 for any number. stop, runners_up, on_first: as in SearchSettings.
+  /// The best plans. most_buckets: 0 for any number. spent, runners_up, on_first: as in SearchSettings.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
-  Found plan(int top, int most_buckets = 0, std::function<bool()> stop = {}, std::optional<Effort> runners_up = {},
+  Found plan(int top, int most_buckets = 0, std::function<double()> spent = {}, std::optional<Effort> runners_up = {},
              std::function<void(const Choice&)> on_first = {}) const;
   /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
   void check_fits() const;

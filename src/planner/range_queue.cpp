@@ -14,8 +14,10 @@ constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
 
-RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts)
+RangeQueue::RangeQueue(const CostModel& model, const Transfers& transfers, std::span<const Shape> shapes, Range range,
+                       i64 memory, Counts& counts)
     : model_(model),
+      transfers_(transfers),
       shapes_(shapes),
       range_(range),
       memory_(memory),
@@ -71,7 +73,7 @@ bool RangeQueue::pop(Entry& entry) {
 
 double RangeQueue::least_of_all() const {
   double least = this->least();
-  for (const Option& option : options_) least = std::min(least, option.seconds);
+  for (const Option& option : options_) least = std::min(least, option.least());
   return least;
 }
 
@@ -82,7 +84,7 @@ void RangeQueue::refine() {
     ++counts_.dominated;
     return;
   }
-  const double most = std::max(entry.value, least_of_all());
+  const double most = std::max(entry.value, least_of_all() - entry.beyond);
   const std::pair key(entry.first, entry.capacity);
   const double seconds = model_.seconds_up_to(most, begun_[key], shape(entry), entry.capacity, range_);
   if (seconds > most) {
@@ -90,7 +92,7 @@ void RangeQueue::refine() {
     return push(entry);
   }
   begun_.erase(key);
-  options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
+  options_.push_back(option_of(entry));
   make_exact(options_.size() - 1, seconds);
 }
 
@@ -102,8 +104,7 @@ void RangeQueue::open(double most, const std::function<bool()>& stop) {
 
 // The placement of the longest documents is also home's, and home takes least memory without copies.
 i64 RangeQueue::room_for(const Placement& placement) const {
-  const bool home = range_.hi == static_cast<int>(model_.bounds().size());
-  return home && memory_ > 0 ? memory_ - model_.home_bytes({placement}) : room_;
+  return has_longest() && memory_ > 0 ? memory_ - model_.home_bytes({placement}) : room_;
 }
 
 void RangeQueue::expand(const Entry& entry) {
@@ -218,9 +219,26 @@ void RangeQueue::pack(const Entry& entry) {
       return;
     }
   }
+  if (alone() && packed.beyond == 0) {
+    packed.beyond = transfers_.beyond_one_phase(shape(packed).placement);
+    if (packed.beyond > 0) {
+      packed.known = Known::sums;
+      return push(packed);
+    }
+  }
   counts_.steps += model_.documents(range_) / kDocumentsOfAStep;
   packed.value = std::max(entry.value, model_.micro_batches_bound(shape(packed), entry.capacity, range_));
   push(packed);
+}
+
+Option RangeQueue::option_of(const Entry& entry) const {
+  return {.seconds = entry.value,
+          .beyond = entry.beyond,
+          .memory = entry.memory,
+          .shape = shape(entry),
+          .capacity = entry.capacity,
+          .placement = placement(entry),
+          .first = entry.first};
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {
@@ -244,7 +262,7 @@ bool RangeQueue::add(const Entry& entry) {
   }
   if (set_aside(entry, entry.memory)) return false;
   candidates_of(placement(entry)).untimed.push_back(options_.size());
-  options_.push_back({entry.value, entry.memory, shape(entry), entry.capacity, placement(entry), false});
+  options_.push_back(option_of(entry));
   return true;
 }
 
@@ -256,7 +274,7 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   Option& option = options_[index];
   option.exact = true;
   option.seconds = seconds;
-  quickest_ = std::min(quickest_, seconds);
+  quickest_ = std::min(quickest_, option.least());
   ++counts_.timed;
   counts_.steps += kStepsOfATime + model_.documents(range_);
   ++times_;

@@ -13,14 +13,18 @@
 
 namespace switchyard::planner {
 
-/// A candidate. exact: `seconds` is its time; otherwise a lower bound on it.
+/// A candidate. exact: `seconds` is its time; otherwise a lower bound on it. beyond: seconds that a plan with it takes
+/// at least besides the times of its phases and the least of any update.
 struct Option {
-  double seconds = 0;
+  double seconds = 0, beyond = 0;
   i64 memory = 0;  // bytes of a rank without home
   Shape shape;
   i64 capacity = 0;
   int placement = 0;  // numbered in the order of shapes
   bool exact = false;
+  int first = 0;  // number of the shape, which may have another stage of ZeRO
+
+  double least() const { return seconds + beyond; }
 };
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
@@ -30,10 +34,13 @@ struct Option {
 class RangeQueue {
  public:
   /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.
-  RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts);
+  RangeQueue(const CostModel& model, const Transfers& transfers, std::span<const Shape> shapes, Range range, i64 memory,
+             Counts& counts);
 
+  // A plan with a candidate for all documents has no other phase: here and in open(), its time is with what moves
+  // before and after it.
   /// Lower bound on the time of all queued candidates; infinite if there are none.
-  double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().value; }
+  double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().least(); }
   /// Lower bound on the time of all candidates.
   double least_of_all() const;
   /// Time of the quickest candidate whose time is known; infinite if none is.
@@ -60,13 +67,14 @@ class RangeQueue {
   /// degrees: candidates among the shapes first ... end - 1; ...layers: those of them with the code of `first`; sums,
   /// micro-batches: the candidate of shape `first`. zero: of the candidate, or what its shape has.
   struct Entry {
-    double value = 0;
+    double value = 0, beyond = 0;
     Known known = Known::degrees;
     int first = 0, end = 0;
     i64 capacity = 0, memory = 0;
     int zero = 1;
+    double least() const { return value + beyond; }
     bool operator>(const Entry& other) const {
-      return std::tie(value, first, capacity) > std::tie(other.value, other.first, other.capacity);
+      return std::tuple(least(), first, capacity) > std::tuple(other.least(), other.first, other.capacity);
     }
   };
   /// Chunks, their path, and layers for the head, on which times without order and schedule depend.
@@ -94,6 +102,9 @@ class RangeQueue {
   static bool alike(const Shape& a, const Shape& b) {
     return a.placement.zero == b.placement.zero && a.code() == b.code();
   }
+  bool has_longest() const { return range_.hi == static_cast<int>(model_.bounds().size()); }
+  /// Whether a plan with a candidate has no other phase.
+  bool alone() const { return range_.lo == 0 && has_longest(); }
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
   void recompute_layers(const Entry& layers);
@@ -103,18 +114,20 @@ class RangeQueue {
   std::vector<std::pair<Layers, double>> bounds_by_layers(const Entry& entry) const;
   /// Whether the shape may fit beside a home, cut as far as possible.
   bool may_fit(Shape shape, i64 capacity) const;
-  /// Queues the candidate with the bound of its packed micro-batches, unless it is dominated. One that doesn't fit is
-  /// cut further (ZeRO-2, 3) until it does; if it can't be, it is left out.
+  /// Queues the candidate with the bound of its packed micro-batches, unless it is dominated, or first with what moves
+  /// around it. One that doesn't fit is cut further (ZeRO-2, 3) until it does; if it can't be, it is left out.
   void pack(const Entry& candidate);
   /// Adds the candidate as an option, unless it is dominated.
   bool add(const Entry& candidate);
   void make_exact(size_t option, double seconds);
+  Option option_of(const Entry& candidate) const;
   bool dominated(const Entry& candidate) const;
   /// Sets the candidate, which takes at least `memory` bytes, aside if an option that is not yet timed stands for it;
   /// returns whether it did.
   bool set_aside(const Entry& candidate, i64 memory);
 
   const CostModel& model_;
+  const Transfers& transfers_;
   std::span<const Shape> shapes_;
   Range range_;
   i64 memory_, room_;

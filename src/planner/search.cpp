@@ -44,20 +44,18 @@ class Search {
         levels_(static_cast<int>(model.bounds().size())),
         least_finish_(transfers.least_finish()),
         ranges_{levels_, {}},
-        plans_(model, transfers, ranges_, settings_, found_.counts) {
-    settings_.stop = [this, asked = settings.stop] {
-      const bool limited = settings_.runners_up && first_known_;
-      const bool said = !found_.best.empty() && (limited ? found_.counts.steps >= most_steps_ : asked && asked());
-      return stopped_ = stopped_ || said;
-    };
+        plans_(model, transfers, ranges_, settings_, stop_, found_.counts) {
     ranges_.queues.resize(ranges_.slots());
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
       if (possible && model.any(range))
         ranges_.queues[slot(range)] =
-            std::make_unique<RangeQueue>(model, shapes, range, settings.memory, found_.counts);
+            std::make_unique<RangeQueue>(model, transfers, shapes, range, settings.memory, found_.counts);
     });
   }
+
+  /// A plan that the search need not find.
+  void begin_with(const Choice& choice) { keep(Choice(choice)); }
 
   // The best plan comes first: those after it leave less to be pruned.
   Found run() {
@@ -146,7 +144,7 @@ class Search {
       for (const Range range : ranges)
         for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
              settled = false) {
-          if (settings_.stop()) return lowest;
+          if (stop_()) return lowest;
           q.refine();
         }
       if (settled) {
@@ -176,7 +174,7 @@ class Search {
         for (size_t option = 0; option < options.size(); ++option) {
           const Home home{options[option].shape.placement, zero};
           if (options[option].exact && (i > 0 ? options[option].memory <= room : fits(options[option], home)) &&
-              (!quickest || options[option].seconds < options[*quickest].seconds))
+              (!quickest || options[option].least() < options[*quickest].least()))
             quickest = option;
         }
         if (!quickest) break;
@@ -207,10 +205,12 @@ class Search {
     for (const Phase& phase : best.phases) {
       const auto same = [&](const Option& one) { return one.shape == phase.shape && one.capacity == phase.capacity; };
       const auto& options = queue(phase.range)->options();
-      draft.steps.push_back({phase.range, static_cast<size_t>(std::ranges::find_if(options, same) - options.begin())});
+      const auto found = std::ranges::find_if(options, same);
+      if (found == options.end()) return;  // it was not found by this search
+      draft.steps.push_back({phase.range, static_cast<size_t>(found - options.begin())});
     }
     for (const size_t index : quickest_of_each_key(longest)) {
-      if (settings_.stop()) return;
+      if (stop_()) return;
       for (Step& step : draft.steps)
         if (step.range == longest) step.option = index;
       const auto option = [&](const Step& step) -> const Option& { return queue(step.range)->options()[step.option]; };
@@ -225,13 +225,13 @@ class Search {
   std::vector<size_t> quickest_of_each_key(Range range) {
     constexpr double kFurthest = 0.1;
     std::vector<size_t> quickest;
-    for (double further = kDeeper;
-         further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) && !settings_.stop(); further *= 2) {
-      queue(range)->open((1 + further) * queue(range)->least_of_all(), settings_.stop);
+    for (double further = kDeeper; further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) && !stop_();
+         further *= 2) {
+      queue(range)->open((1 + further) * queue(range)->least_of_all(), stop_);
       const std::vector<Option>& options = queue(range)->options();
       std::vector<size_t> all(options.size());
       std::iota(all.begin(), all.end(), size_t{0});
-      std::ranges::stable_sort(all, {}, [&](size_t index) { return options[index].seconds; });
+      std::ranges::stable_sort(all, {}, [&](size_t index) { return options[index].least(); });
       std::set<PlanKey> keys;
       quickest.clear();
       for (const size_t index : all)
@@ -250,8 +250,8 @@ class Search {
     bool all = true;
     for_ranges([&](Range range) {
       RangeQueue* q = queue(range);
-      if (!q || settings_.stop()) return;
-      q->open(limit - least_finish_ - rest_of(range), settings_.stop);
+      if (!q || stop_()) return;
+      q->open(limit - least_finish_ - rest_of(range), stop_);
       all = all && q->least() == kNever;
     });
     cover_ranges();
@@ -282,7 +282,7 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.seconds + cover({0, lo}) + least_finish_), range, option.placement,
+          start = {std::min(start.least, option.least() + cover({0, lo}) + least_finish_), range, option.placement,
                    zero, key_of(model_, range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
@@ -303,7 +303,7 @@ class Search {
     };
     std::ranges::make_heap(waiting, later);
     while (!waiting.empty() && waiting.front().least <= limit_) {
-      if (settings_.stop()) {
+      if (stop_()) {
         found_.least = std::clamp(waiting.front().least, found_.least, found_.best.front().seconds);
         return;
       }
@@ -377,6 +377,9 @@ class Search {
       const Option& option = queue(step.range)->options()[step.option];
       choice.phases.push_back({step.range, option.shape, option.capacity});
     }
+    keep(std::move(choice));
+  }
+  void keep(Choice choice) {
     const auto [it, fresh] = of_key_.try_emplace(key_of(model_, choice), choice);
     if (!fresh && !before(choice, it->second)) return;
     it->second = std::move(choice);
@@ -408,11 +411,18 @@ class Search {
 
   const CostModel& model_;
   const Transfers& transfers_;
-  SearchSettings settings_;  // stop: not before there is a plan; top: 1 until the best one is known
+  SearchSettings settings_;  // top: 1 until the best one is known
   int wanted_;
   int levels_;
   double least_finish_;  // of any plan
   Found found_;
+  // Not before there is a plan.
+  std::function<bool()> stop_ = [this] {
+    const bool limited = settings_.runners_up && first_known_;
+    const bool said = !found_.best.empty() &&
+                      (limited ? found_.counts.steps >= most_steps_ : settings_.spent && settings_.spent() >= 1);
+    return stopped_ = stopped_ || said;
+  };
   std::map<PlanKey, Choice> of_key_;  // the best one known
   Ranges ranges_;
   HomePlans plans_;
@@ -458,8 +468,8 @@ std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& tra
   std::optional<Placement> previous;
   for (const Phase& phase : choice.phases) {
     const Placement& next = phase.shape.placement;
-    times.push_back(times_of(model, transfers, previous, next, choice.home(),
-                             model.seconds(phase.shape, phase.capacity, phase.range)));
+    times.push_back(
+        transfers.phase(previous, next, choice.home(), model.seconds(phase.shape, phase.capacity, phase.range)));
     previous = next;
   }
   return times;
@@ -475,9 +485,22 @@ double step_seconds(const CostModel& model, const Transfers& transfers, const Ch
   return timeline.reduced + transfers.finish(choice.home());
 }
 
+// The best plan of the usual part is often nearly the best of all: with it little else is looked at, and where time is
+// short it stands.
 Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
              const SearchSettings& settings) {
-  return Search(model, transfers, shapes, settings).run();
+  std::optional<Choice> begin;
+  if (shapes.size() > settings.many) {
+    std::vector<Shape> usual;
+    std::ranges::copy_if(shapes, std::back_inserter(usual), is_usual);
+    SearchSettings first{.memory = settings.memory, .most_buckets = settings.most_buckets};
+    if (settings.spent) first.spent = [&] { return 2 * settings.spent(); };
+    const Found found = Search(model, transfers, usual, first).run();
+    if (!found.best.empty()) begin = found.best.front();
+  }
+  Search all(model, transfers, shapes, settings);
+  if (begin) all.begin_with(*begin);
+  return all.run();
 }
 
 }  // namespace switchyard::planner

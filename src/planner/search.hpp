@@ -61,15 +61,17 @@ struct Effort {
   i64 steps = 50000;
 };
 
-/// stop: called repeatedly; once it returns true, the search ends with the best plan so far, as soon as there is one.
-/// runners_up: limit of the work on the plans after the first. With it these plans are the same on every machine:
-/// `stop` is called until the first is known, and no more.
+/// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
+/// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first. With it these
+/// plans are the same on every machine: `spent` is called until the first is known, and no more. many: a space of more
+/// shapes is searched first in its usual part, in half of the time at most.
 struct SearchSettings {
   i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
   int top = 1;  // number of plans to return: the best of each key, except those with the same degrees as a faster one
-  std::function<bool()> stop{};
+  std::function<double()> spent{};
   std::optional<Effort> runners_up{};
+  size_t many = 200000;
   /// Called once with the best plan, when it is known to be that and the others are searched for.
   std::function<void(const Choice&)> on_first{};
 };

@@ -171,6 +171,15 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
   return all;
 }
 
+bool is_usual(const Shape& shape) {
+  const Placement& p = shape.placement;
+  const auto power = [](int degree) { return std::has_single_bit(static_cast<unsigned>(degree)); };
+  const bool plain = p.mesh[layout::StageAxis::inner] == 1 && p.mesh[layout::StageAxis::depth] == 1;
+  return plain && power(p.pp) && power(p.stage_ranks()) && power(p.chunks) && shape.activation_cap == 0 &&
+         shape.every == 1 && shape.schedule != config::ScheduleKind::zero_bubble &&
+         shape.schedule != config::ScheduleKind::gpipe;
+}
+
 StageMesh Placement::code_mesh() const {
   StageMesh code = mesh;
   for (const layout::StageAxis axis : layout::axes_outside_code()) code[axis] = 1;

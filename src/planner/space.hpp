@@ -138,6 +138,9 @@ struct SpaceLimits {
 /// where nothing else makes its runs gather: it comes with blocks of as many micro-batches as there are stages, of as
 /// many as leave no stage idle, and of twice as many. Placements that differ in zero alone count as equal here.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);
+/// Whether a shape is of the part of the space in which the best plan mostly is, or one that is nearly as quick:
+/// degrees that are powers of two, none of inner and depth, and 1F1B, interleaved chunks or ZB-V.
+bool is_usual(const Shape& shape);
 
 /// Number of layers of each position of the pipeline (of each stage, if there is one chunk).
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers);

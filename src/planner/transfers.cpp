@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "cost/compute_cost.hpp"
@@ -117,12 +118,14 @@ double Transfers::inside(double bytes, const Codings& codings) const {
   return std::min(seconds(bytes), seconds(bytes * codings.inside->size) + bytes * codings.inside->seconds);
 }
 
-// Seconds of bytes over an adapter, whose devices all send or receive a part of them.
-double Transfers::across(double bytes, const Codings& codings) const {
+// Seconds of bytes over an adapter, in so many messages, one of each of its devices at least. Short ones reach a
+// smaller share of the bandwidth, and each has its latency.
+double Transfers::across(double bytes, double messages, const Codings& codings) const {
   if (bytes < 1) return 0;
   const cluster::LinkClass& link = units_.hardware().link(cluster::Link::inter_host);
+  messages = std::max<double>(shared_by_, messages);
   const auto seconds = [&](double sent) {
-    return link.latency.count + sent / (link.bandwidth.count * link.curve.at(sent / shared_by_));
+    return messages / shared_by_ * link.latency.count + sent / (link.bandwidth.count * link.curve.at(sent / messages));
   };
   if (!codings.across) return seconds(bytes);
   const Coding& coding = *codings.across;
@@ -219,11 +222,15 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
     }
     for_seats([](std::uint64_t& adapters, size_t) { adapters = 0; });
   }
+  // Each slice of a holder is a message.
+  const auto& holders = tables[1]->of_rank;
+  const auto holder = std::ranges::find_if(holders, [](const Seat& seat) { return seat.stage >= 0; });
+  const double slice = holder->part.end - holder->part.begin;
   std::vector<double> times;
   for (size_t c = 0; c < classes.size(); ++c) {
     const double bytes = static_cast<double>(classes[c].elements * element);
     const double of_adapter = std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders));
-    times.push_back(across(of_adapter * bytes, codings) + inside(sums[c].inside * bytes, codings));
+    times.push_back(across(of_adapter * bytes, of_adapter / slice, codings) + inside(sums[c].inside * bytes, codings));
   }
   return times;
 }
@@ -288,6 +295,23 @@ double Transfers::moves(const std::optional<Placement>& previous, const Placemen
 // opposite direction.
 double Transfers::reduce(const Placement& from, const Home& home) const {
   return transfer(std::nullopt, from, {home.placement, 1}, What::gradients);
+}
+
+// A stage has its first unit when its share of the moves has come.
+PhaseTimes Transfers::phase(const Placement& next, double moves, double work, double reduce) const {
+  const double units = static_cast<double>(units_.model().layers + 2) / next.pp;
+  return {moves, moves / units, work, reduce};
+}
+
+double Transfers::beyond_one_phase(const Placement& placement) const {
+  double least = std::numeric_limits<double>::infinity();
+  for (const int zero : {0, 1}) {
+    const Home home{placement, zero};
+    if (zero == 0 && !home.copies()) continue;
+    const PhaseTimes alone = phase(std::nullopt, placement, home, 0);
+    least = std::min(least, alone.first_unit + alone.reduce + finish(home));
+  }
+  return std::max(0.0, least - least_finish());
 }
 
 // All ranks of a stage get what each has its share of. Gradients travel in the opposite direction.

@@ -13,6 +13,7 @@
 #include "base/tuple_hash.hpp"
 #include "planner/coding.hpp"
 #include "planner/space.hpp"
+#include "planner/timeline.hpp"
 #include "planner/unit_costs.hpp"
 
 namespace switchyard::planner {
@@ -44,6 +45,14 @@ class Transfers {
   double moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const;
   /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
+  /// What a phase adds under `next`, whose parameters take `moves` to come, and whose gradients `reduce`.
+  PhaseTimes phase(const Placement& next, double moves, double work, double reduce) const;
+  PhaseTimes phase(const std::optional<Placement>& previous, const Placement& next, const Home& home,
+                   double work) const {
+    return phase(next, moves(previous, next, home), work, reduce(next, home));
+  }
+  /// Seconds that a plan of one phase takes at least, beyond the phase's work and least_finish().
+  double beyond_one_phase(const Placement& placement) const;
   /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
   /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), and the share of the device that this takes from
   /// computing beside it.
@@ -99,7 +108,7 @@ class Transfers {
   const Seats& seats(const Placement& placement, int cuts) const;
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes, const Codings& codings) const;
-  double across(double bytes, const Codings& codings) const;
+  double across(double bytes, double messages, const Codings& codings) const;
   Lack lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin,
                size_t end) const;
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "small_problems.hpp"
 
@@ -132,6 +133,7 @@ TEST(Search, finds_what_trying_every_plan_finds) {
     blockwise += static_cast<int>(std::ranges::count_if(problem.shapes, &Shape::blockwise));
     problem.settings.top = problem.pick({1, 3});
     problem.settings.most_buckets = seed % 10 == 7 ? 1 : 0;
+    if (seed % 2 == 0) problem.settings.many = 0;
     Exhaustive exhaustive(problem);
     const std::vector<double> best = exhaustive.best();
     plans += exhaustive.plans();
@@ -204,7 +206,7 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
     EXPECT_EQ(whole.gap(), 0);
     for (const int most : {0, 1, 2, 5, 20, 100, 1000000}) {
       int asked = 0;
-      problem.settings.stop = [&] { return asked++ >= most; };
+      problem.settings.spent = [&] { return asked++ >= most ? 1.0 : 0.0; };
       const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
       ASSERT_FALSE(found.best.empty()) << "seed " << seed;
       const Choice& choice = found.best.front();
@@ -229,6 +231,29 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
   }
 }
 
+TEST(Search, the_best_plan_of_the_usual_part_stands_where_there_is_no_time_for_more) {
+  int better = 0;
+  for (unsigned seed = 1; seed <= kBounded; ++seed) {
+    SmallProblem problem(seed);
+    std::vector<Shape> usual;
+    std::ranges::copy_if(problem.shapes, std::back_inserter(usual), is_usual);
+    int asked = 0;
+    problem.settings.spent = [&] { return ++asked, 0.0; };
+    const Found part = search(problem.model, problem.transfers, usual, problem.settings);
+    if (part.best.empty()) continue;
+    const int for_part = std::exchange(asked, 0);
+    problem.settings.spent = [&] { return ++asked > for_part ? 1.0 : 0.0; };
+    problem.settings.many = 0;
+    const Found stopped = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    ASSERT_FALSE(stopped.best.empty());
+    EXPECT_LE(stopped.best.front().seconds, part.best.front().seconds) << "seed " << seed;
+    problem.settings.many = problem.shapes.size();
+    const Found without = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    better += stopped.best.front().seconds < without.best.front().seconds;
+  }
+  EXPECT_GT(better, 0);
+}
+
 TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
   int fewer = 0, more = 0;
   for (unsigned seed = 1; seed <= problems(20, 1); ++seed) {
@@ -240,7 +265,7 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
     for (const i64 steps : {0, 100, 1000, 100000000}) {
       problem.settings.runners_up = Effort{0, steps};
       int asked = 0;
-      problem.settings.stop = [&] { return ++asked < 0; };
+      problem.settings.spent = [&] { return ++asked, 0.0; };
       const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
       EXPECT_TRUE(found.proven);
       EXPECT_EQ(found.best.front().phases, all.best.front().phases) << "seed " << seed;
@@ -253,7 +278,7 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
       // A machine so slow that the limit of time is reached as soon as the best plan is known.
       const int most = asked;
       asked = 0;
-      problem.settings.stop = [&] { return ++asked > most; };
+      problem.settings.spent = [&] { return ++asked > most ? 1.0 : 0.0; };
       SmallProblem again(seed);
       again.settings = problem.settings;
       const Found slow = search(again.model, again.transfers, again.shapes, again.settings);

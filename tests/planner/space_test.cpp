@@ -178,6 +178,24 @@ TEST(Space, plain_placements_are_those_of_a_spec) {
   EXPECT_GT(other, 20);
 }
 
+TEST(Space, the_usual_part_has_a_shape_of_every_usual_strategy_and_is_a_small_one) {
+  const std::vector<Shape> all = shapes(model_of(16, 64, 100), 64, {});
+  const i64 usual = std::ranges::count_if(all, is_usual);
+  EXPECT_GT(usual, 0);
+  EXPECT_LT(usual, static_cast<i64>(all.size()) / 8);
+  for (const char* spec : {"64,1,1", "dp=4,tp=4,pp=4", "dp=8,ulysses=4,pp=2", "dp=2,tp=2,pp=4,ring=4"}) {
+    const auto same = [&](const Shape& shape) {
+      const config::Degrees degrees = degrees_of(shape.placement);
+      return degrees.inside == config::Inside::data && shape.schedule == config::ScheduleKind::one_f_one_b &&
+             shape.recompute == config::Recompute::none &&
+             strategy_of(shape, 16, 0).groups ==
+                 config::strategy_from_spec(spec, 64, 16, strategy_of(shape, 16, 0)).groups;
+    };
+    EXPECT_EQ(std::ranges::count_if(all, [&](const Shape& shape) { return is_usual(shape) && same(shape); }), 1)
+        << spec;
+  }
+}
+
 TEST(Space, layers_are_spread_evenly_but_for_the_head) {
   EXPECT_THAT(layers_of_positions({1, {}, 4}, 10), ElementsAre(3, 3, 2, 2));
   EXPECT_THAT(layers_of_positions({1, {}, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));

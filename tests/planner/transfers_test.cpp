@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
+#include "cost/exchange.hpp"
 #include "small_problems.hpp"
 
 namespace switchyard::planner {
@@ -122,6 +125,36 @@ TEST(Transfers, a_host_sends_to_one_after_the_other) {
   Case three(3, 1);
   EXPECT_NEAR(three.transfers.moves(std::nullopt, {3, outer(1), 1}, {{1, outer(1), 1}}), 2 * kModel * 2 / kAcross,
               1e-12);
+}
+
+TEST(Transfers, slices_of_many_holders_are_messages_that_each_take_their_latency_at_their_share_of_the_bandwidth) {
+  constexpr int kHosts = 8;
+  cluster::Hardware hardware = hardware_of(kHosts, 1, 0, kInside, kAcross);
+  hardware.inter_host = cluster::LinkClass{{1e-4}, {kAcross}, 1, {{{1e3, 0.2}, {1e5, 0.9}}}};
+  const UnitCosts units(model_of(4, 64, 100), precision_from("bf16"), hardware);
+  const Transfers transfers(units);
+  double expected = 0;
+  for (const double elements : {6400.0, kLayer, kLayer, kLayer, kLayer, 6464.0}) {
+    std::vector<cost::Message> messages;
+    for (int from = 0; from < kHosts; ++from)
+      for (int to = 0; to < kHosts; ++to) messages.push_back({from, to, static_cast<i64>(elements * 2 / kHosts)});
+    expected += cost::exchange_over(hardware, hardware.placement(), messages).time.count;
+  }
+  const Placement copies{kHosts, outer(1), 1};
+  EXPECT_NEAR(transfers.moves(std::nullopt, copies, {copies}), expected, 1e-9 * expected);
+}
+
+TEST(Transfers, a_plan_of_one_phase_takes_what_moves_before_and_after_it) {
+  Case two(2, 2);
+  for (const Placement& p : {Placement{4, outer(1), 1}, Placement{2, outer(2), 1}, Placement{2, outer(1), 2}}) {
+    double least = std::numeric_limits<double>::infinity();
+    for (const int zero : {0, 1}) {
+      Timeline timeline;
+      timeline.add(two.transfers.phase(std::nullopt, p, {p, zero}, 100));
+      least = std::min(least, timeline.reduced + two.transfers.finish({p, zero}) - 100);
+    }
+    EXPECT_NEAR(two.transfers.beyond_one_phase(p) + two.transfers.least_finish(), least, 1e-9) << to_string(p);
+  }
 }
 
 TEST(Transfers, a_device_alone_on_its_host_passes_nothing_on) {
