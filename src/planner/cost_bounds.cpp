@@ -251,7 +251,7 @@ std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const
   const Shape& any = *shapes.front();
   std::vector<double> bounds(shapes.size(), 0), slowest;
   const double share = 1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
-  for (Step& step : steps(any.placement, capacity, range, Rings::even)) {
+  for (BoundedStep& step : bounded_steps(any.placement, capacity, range)) {
     slowest.assign(shapes.size(), 0);
     for (Load& load : step.loads)
       for (const Times& times : times_of(any, capacity, load))
@@ -263,13 +263,13 @@ std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const
 
 double CostModel::micro_batches_bound(const Shape& shape, i64 capacity, Range range) const {
   double sum = 0;
-  for (Step& step : steps(shape.placement, capacity, range, Rings::even)) {
+  for (BoundedStep& step : bounded_steps(shape.placement, capacity, range)) {
     double slowest = 0;
     for (Load& load : step.loads)
       for (const Times& times : times_of(shape, capacity, load))
         slowest = std::max(slowest, pipeline_bound(shape, times, load.micro_batches));
     if (speedup_ > 1 && !shape.placement.runs_transfer())
-      slowest = std::max(slowest / speedup_, shared_bound(shape, step.timed->replicas));
+      slowest = std::max(slowest / speedup_, shared_bound(shape, *step.timed));
     sum += slowest;
   }
   return sum / static_cast<double>(workload_.steps.size());

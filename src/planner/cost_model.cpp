@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <numeric>
+#include <set>
 
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
@@ -116,65 +118,130 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
   return made;
 }
 
-// With many pipelines, marks those with most tokens and those with most attention pairs: a bound on the slowest
-// pipeline doesn't have to consider all.
-void CostModel::mark_heavy(Replicas& replicas) {
-  constexpr size_t kHeavy = 3;
-  if (replicas.size() <= 2 * kHeavy) return;
-  struct Sum {
-    i64 tokens = 0;
-    double attention_pairs = 0;
-    Replica* replica = nullptr;
-  };
-  std::vector<Sum> sums;
-  for (Replica& replica : replicas) {
-    replica.heavy = false;
-    Sum& sum = sums.emplace_back();
-    sum.replica = &replica;
-    for (const PackedSequence& micro_batch : replica.micro_batches) {
-      sum.tokens += micro_batch.T;
-      sum.attention_pairs += micro_batch.attention_pairs;
-    }
-  }
-  const auto mark = [&](auto member) {
-    std::ranges::nth_element(sums, sums.begin() + kHeavy, std::greater<>(), member);
-    for (size_t i = 0; i < kHeavy; ++i) sums[i].replica->heavy = true;
-  };
-  mark(&Sum::tokens);
-  mark(&Sum::attention_pairs);
+void CostModel::add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches) {
+  if (micro_batches.empty()) return;
+  if (!to.empty() && to.back().micro_batches == micro_batches && to.back().first + to.back().count == pipeline)
+    ++to.back().count;
+  else
+    to.push_back({.micro_batches = std::move(micro_batches), .first = pipeline});
 }
 
-CostModel::Replicas CostModel::packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
-                                      Range range, Rings rings) const {
-  const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
+CostModel::Replicas CostModel::assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
+                                        Range range) const {
   std::vector<i64> chosen;
   for (const i64 length : lengths)
-    if (length > above && length <= longest(range)) chosen.push_back(length);
+    if (length > above(range) && length <= longest(range)) chosen.push_back(length);
   if (chosen.empty()) return {};
   batch::BucketSpec spec{
       .max_length = longest(range), .strategy = 0, .replicas = placement.pipelines(), .micro_batch_tokens = capacity};
   spec.multiple = placement.code_ranks();
-  const bool assigned = placement.ring() > 1 && rings == Rings::assigned;
+  const bool rings = placement.ring() > 1;
   const auto pipelines = static_cast<size_t>(placement.pipelines());
-  if (assigned) spec.rings.assign(pipelines, ring_loads_.ring(placement));
+  if (rings) spec.rings.assign(pipelines, ring_loads_.ring(placement));
   spec.pipelines.assign(pipelines, {.speed = 1, .stages = placement.pp});
   const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
-  Replicas unlike;  // distinct pipelines: equal ones take equally long
-  int number = -1;
+  Replicas replicas;
+  int number = 0;
   for (const std::vector<batch::MicroBatch>& replica : plan.phases.front().replica) {
     std::vector<PackedSequence> micro_batches;
     for (const batch::MicroBatch& micro_batch : replica)
-      micro_batches.push_back(assigned ? ring_loads_.assigned(micro_batch, placement)
-                                       : RingLoads::even(micro_batch, placement.ring()));
-    ++number;
-    if (micro_batches.empty()) continue;
-    if (!unlike.empty() && unlike.back().micro_batches == micro_batches &&
-        unlike.back().first + unlike.back().count == number)
-      ++unlike.back().count;
-    else
-      unlike.push_back({.micro_batches = std::move(micro_batches), .first = number});
+      micro_batches.push_back(rings ? ring_loads_.assigned(micro_batch, placement)
+                                    : PackedSequence{batch::tokens(micro_batch), batch::attention_pairs(micro_batch)});
+    add(replicas, number++, std::move(micro_batches));
   }
-  return unlike;
+  return replicas;
+}
+
+// Documents of pipelines, as the batch planner spreads them.
+std::vector<std::vector<batch::Item>> CostModel::spread(const std::vector<i64>& lengths, const Placement& p,
+                                                        Range range) const {
+  const batch::WorkModel work = compiler::work_model(units_.model());
+  std::vector<batch::Item> items;
+  for (const i64 length : lengths)
+    if (length > above(range) && length <= longest(range))
+      items.push_back({.doc = static_cast<i64>(items.size()), .tokens = length, .work = work(length)});
+  const std::vector<batch::Pipeline> pipelines(static_cast<size_t>(p.pipelines()), {.speed = 1, .stages = p.pp});
+  return batch::spread_over_replicas(std::move(items), pipelines);
+}
+
+// Where pipelines don't wait for one another, a bound on the slowest one doesn't have to consider all: with many, only
+// those with most tokens and those with most attention pairs are packed.
+CostModel::Replicas CostModel::bare(const std::vector<i64>& lengths, const Placement& p, i64 capacity,
+                                    Range range) const {
+  constexpr size_t kHeavy = 3;
+  const std::vector<std::vector<batch::Item>> documents = spread(lengths, p, range);
+  std::vector<size_t> chosen(documents.size());
+  std::iota(chosen.begin(), chosen.end(), size_t{0});
+  if (p.tied() == 1 && speedup_ == 1 && chosen.size() > 2 * kHeavy) {
+    struct Sum {
+      double tokens = 0, attention_pairs = 0;
+    };
+    std::vector<Sum> sums;
+    for (const std::vector<batch::Item>& of_pipeline : documents) {
+      Sum& sum = sums.emplace_back();
+      for (const batch::Item& item : of_pipeline) {
+        sum.tokens += static_cast<double>(item.tokens);
+        sum.attention_pairs += attention_pairs_of(item.tokens);
+      }
+    }
+    std::set<size_t> heavy;
+    for (const auto member : {&Sum::tokens, &Sum::attention_pairs}) {
+      std::ranges::nth_element(chosen, chosen.begin() + kHeavy, std::greater<>(),
+                               [&](size_t pipeline) { return sums[pipeline].*member; });
+      heavy.insert(chosen.begin(), chosen.begin() + kHeavy);
+    }
+    chosen.assign(heavy.begin(), heavy.end());
+  }
+  Replicas replicas;
+  for (const size_t pipeline : chosen) {
+    std::vector<PackedSequence> micro_batches;
+    for (const batch::PackedSequence& packed : batch::pack_sequences(documents[pipeline], {capacity}, p.pp)) {
+      PackedSequence& micro_batch = micro_batches.emplace_back(packed.tokens);
+      for (const batch::Item& item : packed.items) {
+        micro_batch.attention_pairs += attention_pairs_of(item.tokens);
+        micro_batch.longest = std::max(micro_batch.longest, item.tokens);
+      }
+    }
+    add(replicas, static_cast<int>(pipeline), std::move(micro_batches));
+  }
+  return p.tied() == 1 ? replicas : tied(replicas, p.tied());
+}
+
+const std::vector<CostModel::Replicas>& CostModel::bare(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] = bare_.try_emplace(bare_key(p, p.tied(), capacity, range));
+  if (fresh)
+    for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(bare(lengths, p, capacity, range));
+  return it->second;
+}
+
+const std::vector<CostModel::Replicas>& CostModel::even(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] =
+      even_.try_emplace(std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(p.code_ranks(), p.ring())));
+  if (!fresh) return it->second;
+  it->second = bare(p, capacity, range);
+  const i64 multiple = p.code_ranks();
+  for (Replicas& step : it->second)
+    for (Replica& replica : step)
+      for (PackedSequence& micro_batch : replica.micro_batches) {
+        micro_batch.T = std::max<i64>(1, (micro_batch.T + multiple - 1) / multiple * multiple / p.ring());
+        micro_batch.attention_pairs /= p.ring();
+      }
+  return it->second;
+}
+
+std::pair<int, int> CostModel::micro_batches(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] =
+      micro_batches_.try_emplace(bare_key(p, 1, capacity, range), std::numeric_limits<int>::max(), 1);
+  auto& [least, most] = it->second;
+  if (fresh)
+    for (const std::vector<i64>& lengths : workload_.steps)
+      for (const std::vector<batch::Item>& documents : spread(lengths, p, range)) {
+        const int number = static_cast<int>(batch::pack_sequences(documents, {capacity}, p.pp).size());
+        if (number == 0) continue;
+        least = std::min(least, number);
+        most = std::max(most, number);
+      }
+  return it->second;
 }
 
 // Of micro-batches that are not yet assigned to ring ranks, lower bounds.
@@ -201,50 +268,45 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   return sum;
 }
 
-const std::vector<CostModel::Packing>& CostModel::packed(const Placement& p, int tied, i64 capacity, Range range,
-                                                         Rings rings) const {
+const std::vector<CostModel::Replicas>& CostModel::assigned(const Placement& p, int tied, i64 capacity,
+                                                            Range range) const {
   const auto [it, fresh] =
-      packed_.try_emplace({p.pipelines(), tied, p.code_ranks(), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
-  std::vector<Packing>& packed = it->second;
-  if (!fresh) return packed;
-  const bool for_bounds = rings == Rings::even && speedup_ == 1;
-  for (const std::vector<i64>& lengths : workload_.steps) {
-    Packing& one = packed.emplace_back(this->packed(lengths, p, capacity, range, rings));
-    for (const Replica& replica : one.replicas) {
-      one.most = std::max(one.most, replica.micro_batches.size());
-      one.least = std::min(one.least, replica.micro_batches.size());
-    }
-    if (tied > 1) one.replicas = CostModel::tied(one.replicas, tied);
-    mark_heavy(one.replicas);
-    if (for_bounds) std::erase_if(one.replicas, [](const Replica& replica) { return !replica.heavy; });
-  }
-  return packed;
-}
-
-std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range, Rings rings) const {
-  const auto [it, fresh] = steps_.try_emplace(
-      {p.pipelines(), p.tied(), mesh_key(p.code_mesh()), p.ring(), rings, p.pp, capacity, range.lo, range.hi});
-  std::vector<Step>& steps = it->second;
+      assigned_.try_emplace(std::tuple_cat(bare_key(p, tied, capacity, range), std::tuple(p.code_ranks(), p.ring())));
+  std::vector<Replicas>& steps = it->second;
   if (!fresh) return steps;
-  const auto load_of = [&](const Replica& replica) {
-    Load load{replica.micro_batches};
-    const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
-      return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
-    };
-    load.forward = forward(load.micro_batches, &load.most_forward);
-    load.first_forward = forward(load.micro_batches.first(1));
-    return load;
-  };
-  for (const Packing& timed : packed(p, p.tied(), capacity, range, rings)) {
-    Step& step = steps.emplace_back(&timed);
-    if (rings == Rings::assigned) {
-      step.apart = &packed(p, 1, capacity, range, rings)[steps.size() - 1];
-      continue;
-    }
-    for (const Replica& replica : timed.replicas)
-      if (replica.heavy) step.loads.push_back(load_of(replica));
+  if (tied == 1) {
+    for (const std::vector<i64>& lengths : workload_.steps) steps.push_back(assigned(lengths, p, capacity, range));
+  } else {
+    for (const Replicas& apart : assigned(p, 1, capacity, range)) steps.push_back(CostModel::tied(apart, tied));
   }
   return steps;
+}
+
+const std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] =
+      steps_.try_emplace(std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(p.code_ranks(), p.ring())));
+  if (!fresh) return it->second;
+  const std::vector<Replicas>&apart = assigned(p, 1, capacity, range), &timed = assigned(p, p.tied(), capacity, range);
+  for (size_t i = 0; i < apart.size(); ++i) it->second.push_back({&apart[i], &timed[i]});
+  return it->second;
+}
+
+std::vector<CostModel::BoundedStep>& CostModel::bounded_steps(const Placement& p, i64 capacity, Range range) const {
+  const auto [it, fresh] = bounded_steps_.try_emplace(
+      std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(mesh_key(p.code_mesh()), p.ring())));
+  if (!fresh) return it->second;
+  for (const Replicas& timed : even(p, capacity, range)) {
+    BoundedStep& step = it->second.emplace_back(&timed);
+    for (const Replica& replica : timed) {
+      Load& load = step.loads.emplace_back(replica.micro_batches);
+      const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
+        return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
+      };
+      load.forward = forward(load.micro_batches, &load.most_forward);
+      load.first_forward = forward(load.micro_batches.first(1));
+    }
+  }
+  return it->second;
 }
 
 CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
@@ -473,14 +535,13 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas)
 // Pipelines that gather and reduce together are done with a micro-batch when the slowest is.
 PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const {
   PhaseParts parts;
-  for (const Replica& replica : step.apart->replicas) {
+  for (const Replica& replica : *step.replicas) {
     const Spent spent = spent_by(shape, replica.micro_batches);
     parts.compute += spent.compute / shape.placement.pp;
     parts.communication += spent.communication / shape.placement.pp;
   }
-  const double share =
-      static_cast<double>(step.apart->replicas.size()) / static_cast<double>(step.timed->replicas.size());
-  for (const Replica& slowest : step.timed->replicas) {
+  const double share = static_cast<double>(step.replicas->size()) / static_cast<double>(step.timed->size());
+  for (const Replica& slowest : *step.timed) {
     const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest.micro_batches);
     const Spent spent = spent_by(shape, slowest.micro_batches);
     double busy = 0;  // of all stages
@@ -497,12 +558,12 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const 
 
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
   if (speedup_ > 1 || shape.placement.runs_transfer()) return seconds(shape, capacity, range);
-  const std::vector<Step>& steps = this->steps(shape.placement, capacity, range, Rings::assigned);
+  const std::vector<Step>& steps = this->steps(shape.placement, capacity, range);
   known.resize(steps.size());
   double sum = 0;
   const double share = 1 / static_cast<double>(steps.size());
   for (size_t step = 0; step < steps.size(); ++step) {
-    const Replicas& replicas = steps[step].apart->replicas;
+    const Replicas& replicas = *steps[step].replicas;
     known[step].resize(replicas.size(), -1);
     std::vector<std::pair<double, size_t>> by_work;
     for (size_t replica = 0; replica < replicas.size(); ++replica) {
@@ -526,8 +587,8 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
-  for (const Step& of_step : steps(shape.placement, capacity, range, Rings::assigned)) {
-    const Replicas& replicas = of_step.apart->replicas;
+  for (const Step& of_step : steps(shape.placement, capacity, range)) {
+    const Replicas& replicas = *of_step.replicas;
     PhaseParts step;
     double of_replica = share;
     if (speedup_ > 1 && !shape.placement.runs_transfer()) {
@@ -550,19 +611,14 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
-  size_t most = 1, least = std::numeric_limits<size_t>::max();
-  for (const Packing& packing : packed(shape.placement, shape.placement.tied(), capacity, range, Rings::even)) {
-    most = std::max(most, packing.most);
-    least = std::min(least, packing.least);
-  }
+  const auto [least, most] = micro_batches(shape.placement, capacity, range);
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const CodeMemory& code = code_memory(shape, capacity, longest(range));
   MemoryNeed fullest;
   // In interleaved schedules fewer micro-batches may keep more activations at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
-  for (size_t mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, static_cast<int>(mbs), false);
-        need.total() > fullest.total())
+  for (int mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
+    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, mbs, false); need.total() > fullest.total())
       fullest = need;
   return fullest;
 }

@@ -3,15 +3,16 @@
 
 #include <array>
 #include <initializer_list>
-#include <limits>
 #include <map>
 #include <optional>
 #include <span>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/tuple_hash.hpp"
+#include "batch/packing.hpp"
 #include "planner/replicas.hpp"
 #include "planner/ring_loads.hpp"
 #include "planner/space.hpp"
@@ -149,28 +150,27 @@ class CostModel {
   struct Replica {
     std::vector<PackedSequence> micro_batches{};
     int first = 0, count = 1;
-    bool heavy = true;  // one of those with most work, which bounds count
   };
   using Replicas = std::vector<Replica>;
-  /// A heavy pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first
+  /// A pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first
   /// one.
   struct Load {
     std::span<const PackedSequence> micro_batches;
     ByKind forward{}, most_forward{}, first_forward{};
     std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
   };
-  /// A step's pipelines with micro-batches, or, where some wait for one another at each micro-batch, one in place of
-  /// those that do, with the slowest of their micro-batches; and the numbers of micro-batches of pipelines.
-  struct Packing {
-    Replicas replicas;
-    size_t most = 1, least = std::numeric_limits<size_t>::max();
-  };
-  /// timed: as pipelines wait for one another. Where micro-batches are assigned to ring ranks: each pipeline apart;
-  /// otherwise: loads of the heavy ones of `timed`.
+  /// For times. timed: the pipelines of a step, or, where some wait for one another at each micro-batch, one in place
+  /// of those that do, with the slowest of their micro-batches.
   struct Step {
-    const Packing *timed = nullptr, *apart = nullptr;
+    const Replicas *replicas, *timed;
+  };
+  /// For bounds. timed: the same, but only heavy ones where those are enough.
+  struct BoundedStep {
+    const Replicas* timed;
     std::vector<Load> loads{};
   };
+  /// The range's documents are longer.
+  i64 above(Range range) const { return range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)]; }
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
   double work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
@@ -178,18 +178,23 @@ class CostModel {
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
   i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
-  /// How a micro-batch lies on ring ranks: as a step assigns them, or, for bounds, in even shares with nothing passed
-  /// on, from which RingLoads has a lower bound.
-  enum class Rings { assigned, even };
-  /// By step. tied: so many pipelines wait for one another. For bounds only heavy pipelines are kept, as all of them
-  /// would take most of the planner's memory.
-  const std::vector<Packing>& packed(const Placement& placement, int tied, i64 capacity, Range range,
-                                     Rings rings) const;
-  std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range, Rings rings) const;
+  /// Without pipelines with equal micro-batches as their neighbours.
+  static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);
+  /// Of ring ranks the slowest, as a step assigns documents to them. tied: so many pipelines wait for one another.
+  const std::vector<Replicas>& assigned(const Placement& placement, int tied, i64 capacity, Range range) const;
+  Replicas assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
+  const std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range) const;
+  /// Micro-batches without padding, on one ring rank; and the same with padding, on ring ranks in even shares with
+  /// nothing passed on, from which RingLoads has a lower bound.
+  Replicas bare(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
+  const std::vector<Replicas>& bare(const Placement& placement, i64 capacity, Range range) const;
+  const std::vector<Replicas>& even(const Placement& placement, i64 capacity, Range range) const;
+  std::vector<BoundedStep>& bounded_steps(const Placement& placement, i64 capacity, Range range) const;
+  /// The fewest and the most micro-batches of a pipeline.
+  std::pair<int, int> micro_batches(const Placement& placement, i64 capacity, Range range) const;
+  std::vector<std::vector<batch::Item>> spread(const std::vector<i64>& lengths, const Placement& placement,
+                                               Range range) const;
   static Replicas tied(const Replicas& replicas, int pipelines);
-  static void mark_heavy(Replicas& replicas);
-  Replicas packed(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range,
-                  Rings rings) const;
   ByKind sum_over(const Placement& placement, std::span<const PackedSequence> micro_batches,
                   config::Recompute recompute, Pass pass, i64 capacity, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, i64 capacity, Load& load) const;
@@ -237,12 +242,19 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By pipelines, those that are tied, ranks of the code, ring, how it is used, pp, capacity, ends of the range:
-  // without times; and with them by mesh of the code.
-  using PackingKey = std::tuple<int, int, int, int, Rings, int, i64, int, int>;
-  mutable std::unordered_map<PackingKey, std::vector<Packing>, TupleHash> packed_;
-  using StepsKey = std::tuple<int, int, std::uint64_t, int, Rings, int, i64, int, int>;
-  mutable std::unordered_map<StepsKey, std::vector<Step>, TupleHash> steps_;
+  // By pipelines, those that are tied, pp, capacity, ends of the range; then with ranks of the code and of rings; then
+  // with the code's mesh, which times are for.
+  using BareKey = std::tuple<int, int, int, i64, int, int>;
+  using PackingKey = decltype(std::tuple_cat(BareKey(), std::tuple<int, int>()));
+  using StepsKey = decltype(std::tuple_cat(BareKey(), std::tuple<std::uint64_t, int>()));
+  static BareKey bare_key(const Placement& p, int tied, i64 capacity, Range range) {
+    return {p.pipelines(), tied, p.pp, capacity, range.lo, range.hi};
+  }
+  mutable std::unordered_map<BareKey, std::vector<Replicas>, TupleHash> bare_;
+  mutable std::unordered_map<BareKey, std::pair<int, int>, TupleHash> micro_batches_;
+  mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> assigned_, even_;
+  mutable std::unordered_map<PackingKey, std::vector<Step>, TupleHash> steps_;
+  mutable std::unordered_map<StepsKey, std::vector<BoundedStep>, TupleHash> bounded_steps_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
   mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>
       memory_;
