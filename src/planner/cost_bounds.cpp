@@ -226,12 +226,11 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
 }
 
 // The same without sends, and from the first of the bounds alone, so that neither order nor schedule counts.
-double CostModel::stages_bound(const Shape& shape, const Times& times) const {
-  const Pipeline& pipeline = this->pipeline(shape.placement);
+double CostModel::stages_bound(const Pipeline& pipeline, bool splits_gradients, const Times& times) {
   double bound = 0, around = 0;  // around: before a run's first stage begins and after it has ended
   for (const StageRun& run : pipeline.runs) {
     const double way =
-        run.begin.weigh(times.first_forward) + (shape.splits_gradients() ? 0 : run.begin.weigh(times.gradients.last));
+        run.begin.weigh(times.first_forward) + (splits_gradients ? 0 : run.begin.weigh(times.gradients.last));
     bound = std::max(
         bound, around + (run.count - 1) * way + run.all.weigh(times.forward) + run.all.weigh(times.gradients.all));
     around += run.count * way;
@@ -250,12 +249,15 @@ std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const
                                                     Range range) const {
   const Shape& any = *shapes.front();
   std::vector<double> bounds(shapes.size(), 0), slowest;
+  std::vector<const Pipeline*> pipelines;
+  for (const Shape* shape : shapes) pipelines.push_back(&pipeline(shape->placement));
   const double share = 1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
   for (BoundedStep& step : bounded_steps(any.placement, capacity, range)) {
     slowest.assign(shapes.size(), 0);
     for (Load& load : step.loads)
       for (const Times& times : times_of(any, capacity, load))
-        for (size_t i = 0; i < shapes.size(); ++i) slowest[i] = std::max(slowest[i], stages_bound(*shapes[i], times));
+        for (size_t i = 0; i < shapes.size(); ++i)
+          slowest[i] = std::max(slowest[i], stages_bound(*pipelines[i], any.splits_gradients(), times));
     for (size_t i = 0; i < shapes.size(); ++i) bounds[i] += share * slowest[i];
   }
   return bounds;

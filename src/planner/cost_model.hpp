@@ -203,7 +203,7 @@ class CostModel {
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(const Placement& placement, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
-  double stages_bound(const Shape& shape, const Times& times) const;
+  static double stages_bound(const Pipeline& pipeline, bool splits_gradients, const Times& times);
   /// All that a pipeline's micro-batches may take at least: without transfers one, otherwise two.
   std::vector<Times> times_of(const Shape& shape, i64 capacity, Load& load) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;

@@ -71,7 +71,7 @@ struct SearchSettings {
   int top = 1;  // number of plans to return: the best of each key, except those with the same degrees as a faster one
   std::function<double()> spent{};
   std::optional<Effort> runners_up{};
-  size_t many = 200000;
+  size_t many = 20000;
   /// Called once with the best plan, when it is known to be that and the others are searched for.
   std::function<void(const Choice&)> on_first{};
 };
