@@ -20,9 +20,7 @@ function(switchyard_precompiled target kind)
     target_precompile_headers(${target} REUSE_FROM ${first})
   else()
     set_property(GLOBAL PROPERTY SWITCHYARD_PRECOMPILED_${kind} ${target})
-    set(headers ${SWITCHYARD_PRECOMPILED_${kind}})
-    list(TRANSFORM headers REPLACE "(.+)" "$<$<COMPILE_LANGUAGE:CXX>:\\1>")  # not for zstd.c
-    target_precompile_headers(${target} PRIVATE ${headers})
+    target_precompile_headers(${target} PRIVATE ${SWITCHYARD_PRECOMPILED_${kind}})
   endif()
   # Without the times of headers: ccache, which compares contents, would else bring one that clang takes for outdated.
   target_compile_options(${target} PRIVATE "$<$<CXX_COMPILER_ID:Clang>:SHELL:-Xclang -fno-pch-timestamp>")
