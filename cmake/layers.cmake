@@ -1,5 +1,6 @@
-# switchyard_layer(NAME [LINKS layer... TORCH MPI] [OPTIONS option...]): src/NAME is one static library, compiled with
-# these options, tests/NAME has its tests. A layer without sources is a header-only target.
+# switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME has its tests.
+# A layer without sources is a header-only target. SWITCHYARD_OPTIONS_NAME are its own options, with which it can't share
+# a precompiled header.
 set(SWITCHYARD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
 # Seconds after which a test hangs. No test is judged by its speed: a busy machine takes ten times as long.
 set(SWITCHYARD_HANG 2400)
@@ -33,7 +34,7 @@ function(switchyard_target_options target)
 endfunction()
 
 function(switchyard_layer name)
-  cmake_parse_arguments(L "" "" "LINKS;OPTIONS" ${ARGN})
+  cmake_parse_arguments(L "" "" "LINKS" ${ARGN})
   set(links switchyard_libraries)
   if(NOT "TORCH" IN_LIST L_LINKS AND NOT "MPI" IN_LIST L_LINKS)
     set_property(GLOBAL APPEND PROPERTY SWITCHYARD_PURE_LAYERS ${name})
@@ -61,8 +62,8 @@ function(switchyard_layer name)
     target_link_libraries(switchyard_${name} PUBLIC ${links})
     switchyard_target_options(switchyard_${name})
     switchyard_unity(switchyard_${name} ${sources})
-    if(L_OPTIONS)
-      target_compile_options(switchyard_${name} PRIVATE ${L_OPTIONS})
+    if(DEFINED SWITCHYARD_OPTIONS_${name})
+      target_compile_options(switchyard_${name} PRIVATE ${SWITCHYARD_OPTIONS_${name}})
     else()
       switchyard_precompiled(switchyard_${name} ${torch}layers)
     endif()
