@@ -1,5 +1,5 @@
 # switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME has its tests.
-# A layer without sources is a header-only target. SWITCHYARD_OPTIONS_NAME are its own options, with which it can't share
+# A layer without sources is a header-only target. SWITCHYARD_OPTIONS_NAME: its own options, with which it can't share
 # a precompiled header.
 set(SWITCHYARD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
 # Seconds after which a test hangs. No test is judged by its speed: a busy machine takes ten times as long.
@@ -97,7 +97,7 @@ function(switchyard_test target library)
   if(target IN_LIST SWITCHYARD_COMPUTING_TESTS)
     target_compile_options(${target} PRIVATE -O1)
   elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O0)  # saves a third of compile time; the code under test keeps -O2
+    target_compile_options(${target} PRIVATE -O0)  # compiles faster; the code under test keeps -O2
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
