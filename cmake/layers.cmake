@@ -1,5 +1,6 @@
 # switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME has its tests.
-# A layer without sources is a header-only target.
+# A layer without sources is a header-only target. SWITCHYARD_OPTIONS_NAME: its own options, with which it can't share
+# a precompiled header.
 set(SWITCHYARD_WARNINGS -Wall -Wextra -Wconversion -Wno-sign-conversion -Werror)
 # Seconds after which a test hangs. No test is judged by its speed: a busy machine takes ten times as long.
 set(SWITCHYARD_HANG 2400)
@@ -12,6 +13,11 @@ set(SWITCHYARD_ON_STANDIN_runtime_tests "*")
 set(SWITCHYARD_SHARDS_runtime_tests 10)
 set(SWITCHYARD_ON_STANDIN_train_tests
     "TrainJob.*:TwoSources.*:Validation.*:Verify*:Rank.*-*Predicted*:*ThanTheBound*:*NeverTakesMemory*:*ErrorFeedback*")
+# Tests that compute much themselves, so that they are optimized in the release build.
+set(SWITCHYARD_COMPUTING_TESTS "")
+if(CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(SWITCHYARD_COMPUTING_TESTS kernels_tests layout_tests planner_tests)
+endif()
 set(SWITCHYARD_INCLUDE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/switchyard>)
 
 function(switchyard_target_options target)
@@ -33,8 +39,10 @@ function(switchyard_layer name)
   if(NOT "TORCH" IN_LIST L_LINKS AND NOT "MPI" IN_LIST L_LINKS)
     set_property(GLOBAL APPEND PROPERTY SWITCHYARD_PURE_LAYERS ${name})
   endif()
+  set(torch "")
   foreach(link ${L_LINKS})
     if(link STREQUAL "TORCH")
+      set(torch torch_)
       list(APPEND links switchyard_torch)
     elseif(link STREQUAL "MPI")
       if(SWITCHYARD_MPI)
@@ -54,6 +62,11 @@ function(switchyard_layer name)
     target_link_libraries(switchyard_${name} PUBLIC ${links})
     switchyard_target_options(switchyard_${name})
     switchyard_unity(switchyard_${name} ${sources})
+    if(DEFINED SWITCHYARD_OPTIONS_${name})
+      target_compile_options(switchyard_${name} PRIVATE ${SWITCHYARD_OPTIONS_${name}})
+    else()
+      switchyard_precompiled(switchyard_${name} ${torch}layers)
+    endif()
   else()
     add_library(switchyard_${name} INTERFACE)
     target_include_directories(switchyard_${name} INTERFACE ${SWITCHYARD_INCLUDE})
@@ -63,6 +76,9 @@ function(switchyard_layer name)
     file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cpp)
     if(tests)
       switchyard_test(${name}_tests switchyard_${name} ${tests})
+      if(NOT ${name}_tests IN_LIST SWITCHYARD_COMPUTING_TESTS)
+        switchyard_precompiled(${name}_tests ${torch}tests)
+      endif()
     endif()
   endif()
 endfunction()
@@ -78,8 +94,10 @@ function(switchyard_test target library)
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gmock GTest::gtest_main)
   switchyard_target_options(${target})
   switchyard_unity(${target} ${ARGN})
-  if(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O1)  # saves a quarter of compile time; the code under test keeps -O2
+  if(target IN_LIST SWITCHYARD_COMPUTING_TESTS)
+    target_compile_options(${target} PRIVATE -O1)
+  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+    target_compile_options(${target} PRIVATE -O0)  # compiles faster; the code under test keeps -O2
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"

@@ -23,4 +23,6 @@ function(switchyard_unity target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # gcc takes files that are compiled as one for headers, whose types should not use private ones.
   target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
+  # gcc, which frees memory whenever 128 MB more are in use, spends 6 to 10% of its time on that here.
+  target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=1048576>)
 endfunction()
