@@ -501,11 +501,9 @@ planner::Found search_and_simulate(Contest& contest, const planner::Planner& pla
   for (const planner::Choice& choice : found.best) contest.add(choice);
   if (most_buckets == 1) return found;
   try {
-    // The ways in which keys pass along rings, which the model doesn't know, may change the order of single strategies.
-    // They have a limit of their own: a search among all plans that reached its limit must not lose to one of them.
-    const std::vector<planner::Choice> singles = planner.plan(kSingles, 1, spent()).best;
-    for (const planner::Choice& choice : singles)
-      if (&choice == &singles.front() || std::ranges::any_of(planner.buckets(choice), has_ring)) contest.add(choice);
+    // The simulator may have another order of them. They have a limit of their own: a search among all plans that
+    // reached its limit must not lose to one of them.
+    for (const planner::Choice& choice : planner.plan(kSingles, 1, spent()).best) contest.add(choice);
   } catch (const UserError&) {  // no single strategy fits
   }
   return found;
