@@ -61,6 +61,31 @@ double passing(const Spent& spent, const PackedSequence& micro_batch) {
   return spent.per_key * micro_batch.keys + spent.exchanges * micro_batch.latency;
 }
 
+// Of pipelines.
+struct Weight {
+  double tokens = 0, attention_pairs = 0;
+  void add(i64 more_tokens, double pairs) {
+    tokens += static_cast<double>(more_tokens);
+    attention_pairs += pairs;
+  }
+};
+
+// Those with most tokens and those with most attention pairs: a bound on the slowest of many doesn't have to consider
+// all.
+std::vector<size_t> heaviest(const std::vector<Weight>& weights) {
+  constexpr size_t kHeavy = 3;
+  std::vector<size_t> all(weights.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (all.size() <= 2 * kHeavy) return all;
+  std::set<size_t> heavy;
+  for (const auto member : {&Weight::tokens, &Weight::attention_pairs}) {
+    std::ranges::nth_element(all, all.begin() + kHeavy, std::greater<>(),
+                             [&](size_t number) { return weights[number].*member; });
+    heavy.insert(all.begin(), all.begin() + kHeavy);
+  }
+  return {heavy.begin(), heavy.end()};
+}
+
 }  // namespace
 
 int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
@@ -164,33 +189,20 @@ std::vector<std::vector<batch::Item>> CostModel::spread(const std::vector<i64>& 
   return batch::spread_over_replicas(std::move(items), pipelines);
 }
 
-// Where pipelines don't wait for one another, a bound on the slowest one doesn't have to consider all: with many, only
-// those with most tokens and those with most attention pairs are packed.
+// Where pipelines don't wait for one another, only the heaviest are packed.
 CostModel::Replicas CostModel::bare(const std::vector<i64>& lengths, const Placement& p, i64 capacity,
                                     Range range) const {
-  constexpr size_t kHeavy = 3;
   const std::vector<std::vector<batch::Item>> documents = spread(lengths, p, range);
   std::vector<size_t> chosen(documents.size());
   std::iota(chosen.begin(), chosen.end(), size_t{0});
-  if (p.tied() == 1 && speedup_ == 1 && chosen.size() > 2 * kHeavy) {
-    struct Sum {
-      double tokens = 0, attention_pairs = 0;
-    };
-    std::vector<Sum> sums;
+  const bool all = speedup_ > 1;  // of a host's devices the sum counts
+  if (!all && p.tied() == 1) {
+    std::vector<Weight> weights;
     for (const std::vector<batch::Item>& of_pipeline : documents) {
-      Sum& sum = sums.emplace_back();
-      for (const batch::Item& item : of_pipeline) {
-        sum.tokens += static_cast<double>(item.tokens);
-        sum.attention_pairs += attention_pairs_of(item.tokens);
-      }
+      Weight& weight = weights.emplace_back();
+      for (const batch::Item& item : of_pipeline) weight.add(item.tokens, attention_pairs_of(item.tokens));
     }
-    std::set<size_t> heavy;
-    for (const auto member : {&Sum::tokens, &Sum::attention_pairs}) {
-      std::ranges::nth_element(chosen, chosen.begin() + kHeavy, std::greater<>(),
-                               [&](size_t pipeline) { return sums[pipeline].*member; });
-      heavy.insert(chosen.begin(), chosen.begin() + kHeavy);
-    }
-    chosen.assign(heavy.begin(), heavy.end());
+    chosen = heaviest(weights);
   }
   Replicas replicas;
   for (const size_t pipeline : chosen) {
@@ -204,7 +216,18 @@ CostModel::Replicas CostModel::bare(const std::vector<i64>& lengths, const Place
     }
     add(replicas, static_cast<int>(pipeline), std::move(micro_batches));
   }
-  return p.tied() == 1 ? replicas : tied(replicas, p.tied());
+  if (p.tied() == 1) return replicas;
+  Replicas tied = CostModel::tied(replicas, p.tied());
+  if (all) return tied;
+  std::vector<Weight> weights;
+  for (const Replica& replica : tied) {
+    Weight& weight = weights.emplace_back();
+    for (const PackedSequence& micro_batch : replica.micro_batches)
+      weight.add(micro_batch.T, micro_batch.attention_pairs);
+  }
+  Replicas heavy;
+  for (const size_t number : heaviest(weights)) heavy.push_back(std::move(tied[number]));
+  return heavy;
 }
 
 const std::vector<CostModel::Replicas>& CostModel::bare(const Placement& p, i64 capacity, Range range) const {
