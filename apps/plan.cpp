@@ -37,7 +37,7 @@ struct Options {
   JobOptions job;
   std::string cluster, out, sequences;
   int top = 0, steps = 1, most_buckets = 0;
-  double seconds = 20;
+  std::optional<double> seconds;
   bool explain = false, json = false;
 };
 
@@ -67,6 +67,12 @@ Opened open(const Options& options, i64 sequences) {
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
   if (!opened.has_buckets && !sets_smallest) opened.job = with_break_even(std::move(opened.job), opened.hardware);
   return opened;
+}
+
+// Seconds of a search; 0: no limit.
+double seconds_for(const Options& options, const cluster::Hardware& hardware) {
+  constexpr int kFew = 64;
+  return options.seconds.value_or(hardware.ranks() > kFew ? 60 : 20);
 }
 
 // A function that returns the share of `seconds`, from now on, that has passed; 0: none.
@@ -130,17 +136,19 @@ struct Planned {
 
 int listed(const Options& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
 
-Planned planned(const Options& options, i64 sequences, double limit, StatusLine& status) {
+// part: share of the limit.
+Planned planned(const Options& options, i64 sequences, double part, StatusLine& status) {
   status.now(sequences > 0 ? fmt::format("searching for plans of {} documents a step", sequences)
                            : "searching for plans");
-  Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}, .limit = limit};
+  Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}};
+  result.limit = part * seconds_for(options, result.opened.hardware);
   const auto start = Clock::now();
   result.planner =
       std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
   result.found = search_and_simulate(
       contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
-      [&] { return limit_of(limit); }, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
+      [&] { return limit_of(result.limit); }, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
   result.seconds = seconds_since(start);
   status.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));
@@ -153,7 +161,7 @@ Planned best_batch(const Options& options) {
   const std::vector<i64> sizes = batch_sizes(options.sequences);
   std::optional<Planned> best;
   for (const i64 size : sizes) {
-    Planned next = planned(options, size, options.seconds / static_cast<double>(sizes.size()), status);
+    Planned next = planned(options, size, 1 / static_cast<double>(sizes.size()), status);
     if (sizes.size() > 1)
       fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds),
                  next.tokens_per_second());
@@ -316,8 +324,8 @@ std::string explained(const Planned& planned, double limit, int top) {
 
 int run(const Options& options) {
   constexpr double kMostSeconds = 1e6;
-  if (!(options.seconds >= 0 && options.seconds <= kMostSeconds))  // also rejects NaN
-    user_error("--seconds {}: must be a number from 0 to {:g}.", options.seconds, kMostSeconds);
+  if (options.seconds && !(*options.seconds >= 0 && *options.seconds <= kMostSeconds))  // also rejects NaN
+    user_error("--seconds {}: must be a number from 0 to {:g}.", *options.seconds, kMostSeconds);
   const Planned planned = best_batch(options);
   const JudgedPlan& best = planned.best();
   const int top = listed(options);
@@ -325,7 +333,7 @@ int run(const Options& options) {
   if (options.explain) {
     StatusLine status("plan");
     status.now("planning for other memory, networks and devices");
-    fmt::print("{}", explained(planned, options.seconds, top));
+    fmt::print("{}", explained(planned, seconds_for(options, planned.opened.hardware), top));
   }
   if (!options.out.empty()) write(options.out, best.job);
   if (options.json) {
@@ -371,11 +379,10 @@ void add_plan(CLI::App& app, Action& action) {
           "Documents a step (default without a job file: 512). A range plans for both ends and the doublings between, "
           "and takes the number with the most tokens per second")
       ->type_name("N|LOW..HIGH");
-  command
-      ->add_option("--seconds", options->seconds,
-                   "Time limit of the search for the best plan, and of that for the best single strategy, which then "
-                   "return the best so far; 0 is no limit")
-      ->capture_default_str();
+  command->add_option(
+      "--seconds", options->seconds,
+      "Time limit of the search for the best plan, and of that for the best single strategy, which then "
+      "return the best so far; 0 is no limit (default: 20, and 60 for more than 64 devices)");
   command->add_flag("--explain", options->explain,
                     "Prints what the plans cost and why, what limits the best one, and what would change it");
   command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
