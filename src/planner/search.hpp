@@ -58,7 +58,7 @@ bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 /// A limit of work: `times` that on the best plan, and `steps` (as in Counts).
 struct Effort {
   double times = 0.5;
-  i64 steps = 500000;
+  i64 steps = 2000000;
 };
 
 /// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
