@@ -151,11 +151,17 @@ void CostModel::add(Replicas& to, int pipeline, std::vector<PackedSequence> micr
     to.push_back({.micro_batches = std::move(micro_batches), .first = pipeline});
 }
 
-CostModel::Replicas CostModel::assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
-                                        Range range) const {
+std::vector<i64> CostModel::lengths_in(Range range, const std::vector<i64>& lengths) const {
+  const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
   std::vector<i64> chosen;
   for (const i64 length : lengths)
-    if (length > above(range) && length <= longest(range)) chosen.push_back(length);
+    if (length > above && length <= longest(range)) chosen.push_back(length);
+  return chosen;
+}
+
+CostModel::Replicas CostModel::assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
+                                        Range range) const {
+  const std::vector<i64> chosen = lengths_in(range, lengths);
   if (chosen.empty()) return {};
   batch::BucketSpec spec{
       .max_length = longest(range), .strategy = 0, .replicas = placement.pipelines(), .micro_batch_tokens = capacity};
@@ -182,9 +188,8 @@ std::vector<std::vector<batch::Item>> CostModel::spread(const std::vector<i64>& 
                                                         Range range) const {
   const batch::WorkModel work = compiler::work_model(units_.model());
   std::vector<batch::Item> items;
-  for (const i64 length : lengths)
-    if (length > above(range) && length <= longest(range))
-      items.push_back({.doc = static_cast<i64>(items.size()), .tokens = length, .work = work(length)});
+  for (const i64 length : lengths_in(range, lengths))
+    items.push_back({.doc = static_cast<i64>(items.size()), .tokens = length, .work = work(length)});
   const std::vector<batch::Pipeline> pipelines(static_cast<size_t>(p.pipelines()), {.speed = 1, .stages = p.pp});
   return batch::spread_over_replicas(std::move(items), pipelines);
 }

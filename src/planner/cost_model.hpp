@@ -169,8 +169,7 @@ class CostModel {
     const Replicas* timed;
     std::vector<Load> loads{};
   };
-  /// The range's documents are longer.
-  i64 above(Range range) const { return range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)]; }
+  std::vector<i64> lengths_in(Range range, const std::vector<i64>& lengths) const;
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
   double work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,

@@ -237,8 +237,7 @@ Option RangeQueue::option_of(const Entry& entry) const {
           .memory = entry.memory,
           .shape = shape(entry),
           .capacity = entry.capacity,
-          .placement = placement(entry),
-          .first = entry.first};
+          .placement = placement(entry)};
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {

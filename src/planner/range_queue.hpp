@@ -22,7 +22,6 @@ struct Option {
   i64 capacity = 0;
   int placement = 0;  // numbered in the order of shapes
   bool exact = false;
-  int first = 0;  // number of the shape, which may have another stage of ZeRO
 
   double least() const { return seconds + beyond; }
 };
