@@ -13,6 +13,11 @@ set(SWITCHYARD_ON_STANDIN_runtime_tests "*")
 set(SWITCHYARD_SHARDS_runtime_tests 10)
 set(SWITCHYARD_ON_STANDIN_train_tests
     "TrainJob.*:TwoSources.*:Validation.*:Verify*:Rank.*-*Predicted*:*ThanTheBound*:*NeverTakesMemory*:*ErrorFeedback*")
+# Builds in which tests run fewer cases (tests/cases.hpp).
+set(SWITCHYARD_FEWER_CASES "")
+if(SWITCHYARD_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
+  set(SWITCHYARD_FEWER_CASES SWITCHYARD_FEWER_CASES)
+endif()
 # Tests that compute much themselves, so that they are optimized in the release build.
 set(SWITCHYARD_COMPUTING_TESTS "")
 if(CMAKE_BUILD_TYPE STREQUAL "Release")
@@ -101,7 +106,8 @@ function(switchyard_test target library)
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
-    SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures")
+    SWITCHYARD_FIXTURES="${CMAKE_SOURCE_DIR}/tests/fixtures"
+    ${SWITCHYARD_FEWER_CASES})
   if(DEFINED SWITCHYARD_ON_STANDIN_${target})
     set(shards 1)
     if(DEFINED SWITCHYARD_SHARDS_${target})

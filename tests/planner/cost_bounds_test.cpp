@@ -7,7 +7,7 @@
 namespace switchyard::planner {
 namespace {
 
-constexpr unsigned kProblems = problems(40, 2);
+constexpr unsigned kProblems = cases(40u, 2u);
 
 std::vector<double> packed_layers(const CostModel& model, const std::vector<const Shape*>& shapes, i64 capacity,
                                   Range range) {

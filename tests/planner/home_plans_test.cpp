@@ -69,7 +69,7 @@ struct Case {
 
 TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
   int several = 0;
-  for (unsigned seed = 1; seed <= problems(12, 2); ++seed) {
+  for (unsigned seed = 1; seed <= cases(12u, 2u); ++seed) {
     Case one(seed);
     for (int lo = 0; lo < one.ranges.levels; ++lo) {
       const Range range{lo, one.ranges.levels};
@@ -95,7 +95,7 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
       }
     }
   }
-  EXPECT_GT(several, static_cast<int>(problems(10, 0)));
+  EXPECT_GT(several, static_cast<int>(cases(10u, 0u)));
 }
 
 TEST(HomePlans, end_when_asked_to) {

@@ -38,7 +38,7 @@ struct Case {
 
 TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest) {
   int fits = 0;
-  for (unsigned seed = 1; seed <= problems(20, 3); ++seed) {
+  for (unsigned seed = 1; seed <= cases(20u, 3u); ++seed) {
     Case one(seed);
     RangeQueue queue = one.queue();
     double least = 0;
@@ -62,7 +62,7 @@ TEST(RangeQueue, looks_at_entries_in_order_of_their_values_down_to_the_quickest)
               std::ranges::count_if(queue.options(), [](const Option& option) { return option.seconds < kEndless; }));
     if (quickest < kEndless) ++fits;
   }
-  EXPECT_GT(fits, static_cast<int>(problems(10, 0)));
+  EXPECT_GT(fits, static_cast<int>(cases(10u, 0u)));
 }
 
 TEST(RangeQueue, counts_what_was_never_looked_at) {
@@ -81,7 +81,7 @@ TEST(RangeQueue, counts_what_was_never_looked_at) {
 }
 
 TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {
-  for (unsigned seed = 1; seed <= problems(5, 2); ++seed) {
+  for (unsigned seed = 1; seed <= cases(5u, 2u); ++seed) {
     Case one(seed);
     RangeQueue queue = one.queue();
     queue.refine();
@@ -105,7 +105,7 @@ TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {
 
 TEST(RangeQueue, what_was_set_aside_comes_back_where_it_may_be_the_quickest_of_its_placement) {
   size_t opened = 0, came_back = 0, fit = 0;
-  for (unsigned seed = 1; seed <= problems(20, 2); ++seed) {
+  for (unsigned seed = 1; seed <= cases(20u, 2u); ++seed) {
     Case one(seed);
     RangeQueue queue = one.queue();
     queue.open(std::numeric_limits<double>::max());

@@ -12,14 +12,19 @@
 namespace switchyard::planner {
 namespace {
 
-// Enumerates every plan and times each as a whole; nothing is pruned.
+// Enumerates every plan and times each as a whole; nothing is pruned. What a phase takes, and what moves before and
+// after it, is computed once.
 class Exhaustive {
  public:
-  explicit Exhaustive(SmallProblem& problem) : p_(problem), levels_(static_cast<int>(problem.model.bounds().size())) {}
+  explicit Exhaustive(SmallProblem& problem) : p_(problem), levels_(static_cast<int>(problem.model.bounds().size())) {
+    for (int lo = 0; lo < levels_; ++lo)
+      for (int hi = lo + 1; hi <= levels_; ++hi)
+        if (p_.model.any({lo, hi})) add_candidates({lo, hi});
+    for (size_t home = 0; home < 2 * placements_.size(); ++home) add_home(home);
+  }
 
   std::vector<double> best() {
-    std::vector<Phase> phases;
-    for (int lo = 0; lo < levels_; ++lo) for_all({lo, levels_}, phases, [&] { from(0, lo, phases); });
+    for (int lo = 0; lo < levels_; ++lo) for_all({lo, levels_}, [&] { from(0, lo); });
     std::vector<Quickest> sorted;
     for (const auto& [key, quickest] : quickest_) sorted.push_back(quickest);
     std::ranges::sort(sorted, {}, &Quickest::seconds);
@@ -38,77 +43,111 @@ class Exhaustive {
   i64 plans() const { return plans_; }
 
  private:
-  template <class Then>
-  void for_all(Range range, std::vector<Phase>& phases, Then then) {
-    if (!p_.model.any(range)) return;
-    for (const Shape& shape : p_.shapes)
-      for (const i64 capacity : capacities(p_.model, range)) {
-        phases.push_back({range, cut_to_fit(p_.model, shape, capacity, range, p_.settings.memory), capacity});
-        then();
-        phases.pop_back();
-      }
-  }
-  void from(int level, int end, std::vector<Phase>& phases) {
-    if (level == end) return finish(phases);
-    for (int next = level + 1; next <= end; ++next) for_all({level, next}, phases, [&] { from(next, end, phases); });
-  }
-  void finish(const std::vector<Phase>& phases) {
-    if (p_.settings.most_buckets > 0 && std::cmp_greater(phases.size(), p_.settings.most_buckets)) return;
-    // Degrees by length, and on several hosts which ranks are side by side.
-    DegreesOfLevels plan(static_cast<size_t>(levels_));
-    for (const Phase& phase : phases)
-      for (int level = phase.range.lo; level < phase.range.hi; ++level) {
-        const Placement& p = phase.shape.placement;
-        plan[static_cast<size_t>(level)] = {p.dp, mesh_key(p.mesh), p.pp,
-                                            p_.hardware.hosts > 1 && p.order == Order::pipeline_inside};
-      }
-    Choice choice{phases};
-    std::ranges::sort(choice.phases);
-    double least = std::numeric_limits<double>::infinity();
-    for (choice.zero = choice.longest().shape.placement.copies() > 1 ? 0 : 1; choice.zero < 2; ++choice.zero) {
-      do {
-        ++plans_;
-        least = std::min(least, seconds_of(choice));
-      } while (std::ranges::next_permutation(choice.phases).found);
-    }
-    if (least == std::numeric_limits<double>::infinity()) return;
-    const std::pair key(choice.longest().range.lo, plan.back());
-    Quickest& quickest = quickest_.try_emplace(key, Quickest{least, {}}).first->second;
-    if (least < quickest.seconds * (1 - kRounding)) quickest.plans.clear();
-    if (least <= quickest.seconds * (1 + kRounding)) quickest.plans.insert(plan);
-    quickest.seconds = std::min(quickest.seconds, least);
-  }
-  // The same as step_seconds, but caches the phases' times.
-  double seconds_of(const Choice& choice) {
-    const Home home = choice.home();
-    Timeline timeline;
-    std::optional<Placement> previous;
-    for (const Phase& phase : choice.phases) {
-      const auto [it, fresh] = known_.try_emplace(phase);
-      if (fresh)
-        it->second = {p_.model.seconds(phase.shape, phase.capacity, phase.range),
-                      p_.model.need(phase.shape, phase.capacity, phase.range).total()};
-      if (p_.settings.memory > 0 && it->second.second + p_.model.home_bytes(home) > p_.settings.memory)
-        return std::numeric_limits<double>::infinity();
-      const Placement& next = phase.shape.placement;
-      const double moves = p_.transfers.moves(previous, next, home);
-      timeline.add({moves, moves / (static_cast<double>(p_.units.model().layers + 2) / next.pp), it->second.first,
-                    p_.transfers.reduce(next, home)});
-      previous = next;
-    }
-    return timeline.reduced + p_.transfers.finish(home);
-  }
-
+  struct Candidate {
+    Range range;
+    planner::Degrees degrees;  // on several hosts also which ranks are side by side
+    double seconds = 0;
+    i64 need = 0;
+    size_t placement = 0;
+  };
   using DegreesOfLevels = std::vector<planner::Degrees>;
-  SmallProblem& p_;
-  int levels_;
-  i64 plans_ = 0;
-  std::map<Phase, std::pair<double, i64>> known_;
-  static constexpr double kRounding = 1e-12;
   struct Quickest {
     double seconds = 0;
     std::set<DegreesOfLevels> plans;  // all that take as long
   };
+
+  void add_candidates(Range range) {
+    for (const Shape& any : p_.shapes)
+      for (const i64 capacity : capacities(p_.model, range)) {
+        const Shape shape = cut_to_fit(p_.model, any, capacity, range, p_.settings.memory);
+        const Placement& p = shape.placement;
+        const auto known = std::ranges::find(placements_, p);
+        candidates_[range].push_back(
+            {range,
+             {p.dp, mesh_key(p.mesh), p.pp, p_.hardware.hosts > 1 && p.order == Order::pipeline_inside},
+             p_.model.seconds(shape, capacity, range),
+             p_.model.need(shape, capacity, range).total(),
+             static_cast<size_t>(known - placements_.begin())});
+        if (known == placements_.end()) placements_.push_back(p);
+      }
+  }
+  // Two homes of each placement, by ZeRO stage.
+  void add_home(size_t home) {
+    const Home at{placements_[home / 2], static_cast<int>(home % 2)};
+    home_bytes_.push_back(p_.model.home_bytes(at));
+    finish_.push_back(p_.transfers.finish(at));
+    for (const Placement& next : placements_) {
+      reduce_.push_back(p_.transfers.reduce(next, at));
+      moves_.push_back(p_.transfers.moves({}, next, at));
+      for (const Placement& previous : placements_) moves_.push_back(p_.transfers.moves(previous, next, at));
+    }
+  }
+  template <class Then>
+  void for_all(Range range, Then then) {
+    const auto of_range = candidates_.find(range);
+    if (of_range == candidates_.end()) return;
+    for (const Candidate& candidate : of_range->second) {
+      plan_.push_back(&candidate);
+      then();
+      plan_.pop_back();
+    }
+  }
+  void from(int level, int end) {
+    if (level == end) return finish();
+    for (int next = level + 1; next <= end; ++next) for_all({level, next}, [&] { from(next, end); });
+  }
+  // plan_: that of the longest documents, then the others by length.
+  void finish() {
+    if (p_.settings.most_buckets > 0 && std::cmp_greater(plan_.size(), p_.settings.most_buckets)) return;
+    const Candidate& longest = *plan_.front();
+    double least = std::numeric_limits<double>::infinity();
+    std::vector<const Candidate*> order = plan_;
+    std::ranges::sort(order);
+    for (int zero = placements_[longest.placement].copies() > 1 ? 0 : 1; zero < 2; ++zero) {
+      do {
+        ++plans_;
+        least = std::min(least, seconds_of(order, 2 * longest.placement + static_cast<size_t>(zero)));
+      } while (std::ranges::next_permutation(order).found);
+    }
+    if (least == std::numeric_limits<double>::infinity()) return;
+    const std::pair key(longest.range.lo, longest.degrees);
+    Quickest& quickest = quickest_.try_emplace(key, Quickest{least, {}}).first->second;
+    if (least < quickest.seconds * (1 - kRounding)) quickest.plans.clear();
+    if (least <= quickest.seconds * (1 + kRounding)) quickest.plans.insert(degrees());
+    quickest.seconds = std::min(quickest.seconds, least);
+  }
+  DegreesOfLevels degrees() const {
+    DegreesOfLevels of(static_cast<size_t>(levels_));
+    for (const Candidate* candidate : plan_)
+      std::fill(of.begin() + candidate->range.lo, of.begin() + candidate->range.hi, candidate->degrees);
+    return of;
+  }
+  // The same as step_seconds.
+  double seconds_of(const std::vector<const Candidate*>& order, size_t home) const {
+    Timeline timeline;
+    size_t previous = 0;  // none
+    for (const Candidate* phase : order) {
+      if (p_.settings.memory > 0 && phase->need + home_bytes_[home] > p_.settings.memory)
+        return std::numeric_limits<double>::infinity();
+      const size_t of_home = home * placements_.size() + phase->placement;
+      const double moves = moves_[of_home * (placements_.size() + 1) + previous];
+      const int pp = placements_[phase->placement].pp;
+      timeline.add(
+          {moves, moves / (static_cast<double>(p_.units.model().layers + 2) / pp), phase->seconds, reduce_[of_home]});
+      previous = phase->placement + 1;
+    }
+    return timeline.reduced + finish_[home];
+  }
+
+  SmallProblem& p_;
+  int levels_;
+  std::map<Range, std::vector<Candidate>> candidates_;
+  std::vector<Placement> placements_;
+  std::vector<i64> home_bytes_;                  // by home
+  std::vector<double> finish_, reduce_, moves_;  // by home, and the placement, and the one before it (first: none)
+  std::vector<const Candidate*> plan_;
+  i64 plans_ = 0;
+  static constexpr double kRounding = 1e-12;
   std::map<std::pair<int, planner::Degrees>, Quickest> quickest_;  // by the longest documents' bucket
   bool ties_ = false;
 };
@@ -121,7 +160,7 @@ void make_small(SmallProblem& problem) {
   std::ranges::sort(problem.shapes);
 }
 
-constexpr unsigned kProblems = problems(140, 3), kBounded = problems(20, 2);
+constexpr unsigned kProblems = cases(140u, 3u), kBounded = cases(20u, 2u);
 
 TEST(Search, finds_what_trying_every_plan_finds) {
   std::set<size_t> buckets;
@@ -256,7 +295,7 @@ TEST(Search, the_best_plan_of_the_usual_part_stands_where_there_is_no_time_for_m
 
 TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
   int fewer = 0, more = 0;
-  for (unsigned seed = 1; seed <= problems(20, 1); ++seed) {
+  for (unsigned seed = 1; seed <= cases(20u, 1u); ++seed) {
     SmallProblem problem(seed);
     problem.settings.top = 8;
     const Found all = search(problem.model, problem.transfers, problem.shapes, problem.settings);

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "../cases.hpp"
 #include "planner/search.hpp"
 #include "planner/workload.hpp"
 
@@ -80,20 +81,9 @@ inline Shape cut_to_fit(const CostModel& model, Shape shape, i64 capacity, Range
   return shape;
 }
 
-/// Fewer problems under sanitizers, which need to run the code, not all cases.
-constexpr unsigned problems(unsigned all, unsigned under_sanitizers) {
-#ifdef __OPTIMIZE__
-  static_cast<void>(under_sanitizers);
-  return all;
-#else
-  static_cast<void>(all);
-  return under_sanitizers;
-#endif
-}
-
 /// As few axes as problems.
 inline std::vector<layout::StageAxis> axes_of_problems() {
-  return problems(2, 1) > 1 ? stage_axes() : std::vector{layout::StageAxis::outer};
+  return cases(2, 1) > 1 ? stage_axes() : std::vector{layout::StageAxis::outer};
 }
 
 struct SmallProblem {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "../cases.hpp"
 #include "report/html.hpp"
 #include "simulator/trace.hpp"
 #include "steps.hpp"
@@ -98,11 +99,7 @@ TEST(Run, of_which_only_the_log_is_left_still_has_its_figures) {
 }
 
 TEST(Run, of_a_thousand_ranks_is_a_page_of_bounded_size) {
-#ifdef __OPTIMIZE__
-  constexpr int kRanks = 1024;
-#else
-  constexpr int kRanks = 64;  // sanitizers are slow
-#endif
+  constexpr int kRanks = cases(1024, 64);
   std::vector<i64> lengths;
   for (i64 i = 0; i < 2 * kRanks; ++i) lengths.push_back(5 + i % 60);
   const SimulatedStep step({std::to_string(kRanks / 4) + ",2,2", std::to_string(kRanks) + ",1,1"}, kRanks / 8, 8,

@@ -7,6 +7,7 @@
 #include <limits>
 #include <random>
 
+#include "../cases.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::schedule {
@@ -15,14 +16,8 @@ namespace {
 using testing::Each;
 using testing::Le;
 
-// Builds without optimization, such as those with sanitizers, run fewer cases.
-#ifdef __OPTIMIZE__
-constexpr unsigned kPipelines = 60;
-constexpr int kMicroBatchStep = 1;
-#else
-constexpr unsigned kPipelines = 6;
-constexpr int kMicroBatchStep = 5;
-#endif
+constexpr unsigned kPipelines = cases(60u, 6u);
+constexpr int kMicroBatchStep = cases(1, 5);
 
 Costs equal(double f, double b, double w, double send = 0) {
   return {.at = {{Seconds{f}, Seconds{b}, Seconds{w}}}, .send = Seconds{send}};
