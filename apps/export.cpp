@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/errors.hpp"
+#include "base/status_line.hpp"
 #include "commands.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/model_folder.hpp"
@@ -36,12 +37,14 @@ fs::path checkpoint_of(const Options& options) {
 }
 
 int run(const Options& options) {
+  StatusLine status("export", "verifying the checkpoint");
   const fs::path checkpoint = checkpoint_of(options);
+  status.now("writing the model");
   if (!files::export_model(
           checkpoint, options.out,
           {.dtype = options.dtype == "bf16" ? DType::bf16 : DType::f32, .vocab_multiple = options.vocab_multiple}))
-    fmt::print(stderr, "{} has no tokenizer, as neither its data nor the model it started from had one\n",
-               checkpoint.string());
+    status.say(fmt::format("{} has no tokenizer, as neither its data nor the model it started from had one",
+                           checkpoint.string()));
   fmt::print("{}\n", options.out);
   return 0;
 }

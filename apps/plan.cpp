@@ -17,6 +17,7 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/status_line.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
@@ -26,7 +27,7 @@
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "planner/explain.hpp"
-#include "status_line.hpp"
+#include "report/plan_file.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -82,9 +83,9 @@ std::function<double()> limit_of(double seconds) {
   return [begin, seconds] { return std::chrono::duration<double>(Clock::now() - begin).count() / seconds; };
 }
 
-void write(const std::string& path, const config::Job& job) {
+void write(const std::string& path, const std::string& text) {
   std::ofstream file(path);
-  file << config::to_toml(job);
+  file << text;
   file.close();
   if (!file) user_error("cannot write {}: {}. Choose another --out.", path, std::strerror(errno));
 }
@@ -138,8 +139,7 @@ int listed(const Options& options) { return options.top > 0 ? options.top : opti
 
 // part: share of the limit.
 Planned planned(const Options& options, i64 sequences, double part, StatusLine& status) {
-  status.now(sequences > 0 ? fmt::format("searching for plans of {} documents a step", sequences)
-                           : "searching for plans");
+  if (sequences > 0) status.now(fmt::format("searching for plans of {} documents a step", sequences));
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}};
   result.limit = part * seconds_for(options, result.opened.hardware);
   const auto start = Clock::now();
@@ -157,7 +157,7 @@ Planned planned(const Options& options, i64 sequences, double part, StatusLine& 
 
 // The plans for the batch size with the most tokens per second; the smaller size wins a tie.
 Planned best_batch(const Options& options) {
-  StatusLine status("plan");
+  StatusLine status("plan", "searching for plans");
   const std::vector<i64> sizes = batch_sizes(options.sequences);
   std::optional<Planned> best;
   for (const i64 size : sizes) {
@@ -331,11 +331,13 @@ int run(const Options& options) {
   const int top = listed(options);
   print(planned, top);
   if (options.explain) {
-    StatusLine status("plan");
-    status.now("planning for other memory, networks and devices");
+    const StatusLine status("plan", "planning for other memory, networks and devices");
     fmt::print("{}", explained(planned, seconds_for(options, planned.opened.hardware), top));
   }
-  if (!options.out.empty()) write(options.out, best.job);
+  if (!options.out.empty()) {
+    write(options.out, config::to_toml(best.job));
+    write(report::plan_path_of(options.out), report::plan_text(candidates_of(planned.plans, best), best.job));
+  }
   if (options.json) {
     const nlohmann::json object = {
         {"chosen", json_of(best.job.buckets)},
@@ -385,7 +387,12 @@ void add_plan(CLI::App& app, Action& action) {
       "return the best so far; 0 is no limit (default: 20, and 60 for more than 64 devices)");
   command->add_flag("--explain", options->explain,
                     "Prints what the plans cost and why, what limits the best one, and what would change it");
-  command->add_option("--out", options->out, "Writes the job with the best plan's buckets")->type_name("planned.toml");
+  command
+      ->add_option("--out", options->out,
+                   "Writes the job with the best plan's buckets, and beside it planned.plan.json, from which the "
+                   "report of a run "
+                   "of it has the plans that were compared")
+      ->type_name("planned.toml");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });
 }

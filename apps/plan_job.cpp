@@ -509,6 +509,19 @@ planner::Found search_and_simulate(Contest& contest, const planner::Planner& pla
   return found;
 }
 
+std::vector<report::Candidate> candidates_of(const std::vector<JudgedPlan>& plans, const JudgedPlan& chosen) {
+  std::vector<report::Candidate> candidates;
+  for (const JudgedPlan& plan : plans) {
+    report::Candidate& candidate = candidates.emplace_back(report::Candidate{
+        .name = plan.name, .chosen = &plan == &chosen, .single = plan.single(), .remark = plan.remark});
+    if (!plan.remark.empty()) continue;  // it can't run
+    candidate.seconds = plan.seconds;
+    candidate.peak = plan.peak;
+    candidate.fits = plan.fits;
+  }
+  return candidates;
+}
+
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, steps_that_stand_for_all(job)));
   Contest contest(job, planner);
@@ -517,14 +530,7 @@ ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware
   // One that fits, if any does; otherwise training reports what is missing.
   const JudgedPlan& best = plans.front();
   const auto single = std::ranges::find_if(plans, [](const JudgedPlan& plan) { return plan.single() && plan.fits; });
-  ChosenPlan chosen{.job = best.job, .why = {}, .compared = {}};
-  for (const JudgedPlan& plan : plans)
-    chosen.compared.push_back({.name = plan.name,
-                               .seconds = plan.seconds,
-                               .peak = plan.peak,
-                               .fits = plan.fits,
-                               .chosen = &plan == &best,
-                               .single = plan.single()});
+  ChosenPlan chosen{.job = best.job, .why = {}, .compared = candidates_of(plans, best)};
   chosen.why.push_back(fmt::format("{} a step predicted on {}: {}", text_of(best.seconds), hardware.name, best.name));
   if (best.single())
     chosen.why.push_back("one strategy for all documents is fastest; switching gains nothing here");

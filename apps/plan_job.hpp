@@ -97,6 +97,9 @@ planner::Found search_and_simulate(Contest& contest, const planner::Planner& pla
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps);
 
+/// The plans as reports have them; `chosen` is one of them.
+std::vector<report::Candidate> candidates_of(const std::vector<JudgedPlan>& plans, const JudgedPlan& chosen);
+
 /// The plan used for training. why: three lines that say what was chosen, what the best single strategy would take, and
 /// what limits the plan. compared: all plans that were simulated.
 struct ChosenPlan {

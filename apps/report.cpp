@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/status_line.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
 #include "count_of.hpp"
@@ -154,7 +155,10 @@ void follow(const Options& options) {
 
 int run(const Options& options) {
   if (options.live) follow(options);
-  write_page(options, 0);
+  {
+    const StatusLine status("report", "simulating a step of the run");
+    write_page(options, 0);
+  }
   fmt::print("{}\n", page_path(options));
   return 0;
 }

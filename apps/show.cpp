@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/status_line.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
@@ -17,7 +18,6 @@
 #include "job_options.hpp"
 #include "models/build.hpp"
 #include "open_job.hpp"
-#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -110,8 +110,7 @@ int run(const Options& options) {
     fmt::print("{}", config::to_json(job.buckets[static_cast<size_t>(options.bucket)].strategy));
     return 0;
   }
-  std::optional<StatusLine> status("show");
-  status->now("planning switches and reductions");
+  std::optional<StatusLine> status(std::in_place, "show", "planning switches and reductions");
   const compiler::Plans plans = compiler::plans_of(job, cluster_of(options, job));
   status.reset();
   if (options.rank >= plans.cluster().ranks())

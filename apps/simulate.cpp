@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "candidates.hpp"
 #include "commands.hpp"
@@ -23,7 +24,6 @@
 #include "report/html.hpp"
 #include "report/runs.hpp"
 #include "simulator/trace.hpp"
-#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -168,8 +168,7 @@ int run(const Options& options) {
   config::Errors errors;
   const config::Job job = open_job(draft_of(options.job, JobKind::given, errors), errors);
   const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
-  std::optional<StatusLine> status("simulate");
-  status->now("planning switches and reductions");
+  std::optional<StatusLine> status(std::in_place, "simulate", "planning switches and reductions");
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   const Figures f = simulate_job(options, job, plans, hardware, *status);
   status.reset();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
 #include "compiler/switch_figures.hpp"
@@ -18,7 +19,6 @@
 #include "count_of.hpp"
 #include "job_options.hpp"
 #include "models/build.hpp"
-#include "status_line.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -89,8 +89,7 @@ int run(const Options& o) {
   const switching::Planner planner = config::switch_planner_from(o.planner);
   const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
 
-  std::optional<StatusLine> status("switch-plan");
-  status->now("planning the switch");
+  std::optional<StatusLine> status(std::in_place, "switch-plan", "planning the switch");
   auto start = Clock::now();
   const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
   const double mapping = seconds_since(start);

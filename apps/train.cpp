@@ -1,18 +1,22 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <filesystem>
 #include <thread>
 
 #include "base/environment.hpp"
 #include "base/errors.hpp"
+#include "base/status_line.hpp"
 #include "commands.hpp"
 #include "config/emulated_cluster.hpp"
 #include "config/hardware.hpp"
+#include "files/disk.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "report/plan_file.hpp"
 #include "train/emulation.hpp"
 #include "train/machine_profile.hpp"
+#include "train/run_log.hpp"
 #include "train/train_job.hpp"
 
 namespace switchyard::apps {
@@ -40,6 +44,18 @@ std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft) {
   return emulated;
 }
 
+// What `plan --out` wrote beside the job, unless the job was changed since, so that other plans would be compared.
+std::string plan_beside(const std::string& path, const config::Job& job, bool says) {
+  const std::filesystem::path plan = report::plan_path_of(path);
+  if (!std::filesystem::exists(plan)) return "";
+  std::string text = files::read_text(plan);
+  if (report::is_plan_of(text, job, plan.string())) return text;
+  if (says)
+    fmt::print(stderr, "{}: model, batches or buckets are not those of the job now, so the report goes without it\n",
+               plan.string());
+  return "";
+}
+
 // A job without strategies is planned first, for the machine that it will train on, or the cluster that it emulates.
 train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
                                   const comm::Launch& launch) {
@@ -53,10 +69,15 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
     train::require_emulation(job, *emulated, launch);
     job = within_memory(std::move(job), *emulated);
   }
-  const bool chooses = job.run.choose_buckets;
-  if (!planned && !emulated && !chooses) return {std::move(job)};
+  const bool first = launch.rank == 0, chooses = job.run.choose_buckets;
+  if (first)
+    for (const std::string& line : train::not_kept(job)) fmt::print(stderr, "{}\n", line);
+  std::string plan_json = planned ? "" : plan_beside(path, job, first);
+  if (!planned && !emulated && !chooses) return {.job = std::move(job), .plan_json = std::move(plan_json)};
+  std::optional<StatusLine> status;
+  if (first) status.emplace("plan", "measuring this machine");
   const auto say = [&](const std::string& text) {
-    if (launch.rank == 0) fmt::print(stderr, "plan: {}\n", text);
+    if (status) status->say("plan: " + text);
   };
   if (planned) refuse_what_cannot_fit(job);
   const bool known = emulated && config::has_rates(*emulated);
@@ -67,13 +88,15 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   if (emulated) emulated = hardware;
   if (!planned)
     return {.job = std::move(job),
+            .plan_json = std::move(plan_json),
             .emulated = std::move(emulated),
             .hardware = chooses ? std::optional(hardware) : std::nullopt};
   if (!sets_smallest) job = with_break_even(std::move(job), hardware);
-  ChosenPlan chosen = choose_plan(job, hardware);
+  if (status) status->now("searching for plans");
+  const ChosenPlan chosen = choose_plan(job, hardware);
   for (const std::string& line : chosen.why) say(line);
-  return {.job = std::move(chosen.job),
-          .plan_json = report::plan_text(chosen.compared),
+  return {.job = chosen.job,
+          .plan_json = report::plan_text(chosen.compared, chosen.job),
           .emulated = std::move(emulated),
           .hardware = chooses ? std::optional(hardware) : std::nullopt};
 }

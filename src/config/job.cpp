@@ -234,6 +234,16 @@ void validate(const Job& job) {
   errors.throw_if_any();
 }
 
+namespace {
+
+void add(Fingerprint& hash, const Bucket& bucket) {
+  hash.add(fmt::format("bucket={}", bucket.max_length));
+  hash.add(to_text(bucket.degrees));
+  hash.add(to_json(bucket.strategy));
+}
+
+}  // namespace
+
 std::uint64_t fingerprint(const Job& job) {
   JobDraft draft;
   draft.job = job;
@@ -245,11 +255,19 @@ std::uint64_t fingerprint(const Job& job) {
     for (const DataSource& source : *sources)
       for (const Key<DataSource>& key : source_keys())
         hash.add(fmt::format("{}.{}={}", list, key.name, toml_literal(key, key.get(source))));
-  for (const Bucket& bucket : job.buckets) {
-    hash.add(fmt::format("bucket={}", bucket.max_length));
-    hash.add(to_text(bucket.degrees));
-    hash.add(to_json(bucket.strategy));
+  for (const Bucket& bucket : job.buckets) add(hash, bucket);
+  return hash.value();
+}
+
+std::uint64_t plan_fingerprint(const Job& job) {
+  JobDraft draft;
+  draft.job = job;
+  Fingerprint hash;
+  for (const Key<JobDraft>& key : job_keys()) {
+    if (key.name.starts_with("model.") || key.name.starts_with("batch.") || key.name == "run.order")
+      hash.add(key.name + "=" + toml_literal(key, key.get(draft)));
   }
+  for (const Bucket& bucket : job.buckets) add(hash, bucket);
   return hash.value();
 }
 

@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <filesystem>
@@ -12,43 +10,38 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/status_line.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
 #include "train/stop_signals.hpp"
 
 namespace switchyard::train {
-namespace {
 
-/// Whether standard error is a terminal that knows escape sequences.
-bool rewrites_lines() { return isatty(STDERR_FILENO) != 0 && environment("TERM") != "dumb"; }
-
-/// 0: not known.
-size_t terminal_columns() {
-  winsize size{};
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+std::vector<std::string> not_kept(const config::Job& job) {
+  std::vector<std::string> lines;
+  if (job.run.out.empty()) {
+    lines.emplace_back("nothing of this run will be kept, as it has no folder; --out DIR gives it one");
+    if (job.log.wandb) lines.emplace_back("log.wandb: it sends what the folder has, so it is left out");
+  } else if (!job.run.save_last) {
+    lines.emplace_back("the model will not be kept when the run ends: run.save_last = false");
+  }
+  return lines;
 }
-
-}  // namespace
 
 RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_step)
     : progress_(std::cerr, {.first_step = first_step,
                             .last_step = job.run.steps,
-                            .terminal = rewrites_lines(),
+                            .terminal = rewrites_lines(stderr),
                             .colour = environment("NO_COLOR").value_or("").empty(),
                             .every = job.run.log_every,
-                            .columns = terminal_columns}),
+                            .columns = [] { return terminal_columns(stderr); }}),
       heartbeat_(
           [this] {
             answer_signal();
             progress_.tick();
           },
           std::chrono::milliseconds(500)) {
-  if (job.run.out.empty()) {
-    say("nothing of this run will be kept, as it has no folder; --out DIR gives it one");
-    if (job.log.wandb) say("log.wandb: it sends what the folder has, so it is left out");
-    return;
-  }
-  if (!job.run.save_last) say("the model will not be kept when the run ends: run.save_last = false");
+  if (job.run.out.empty()) return;
   if (const auto line = files::set_aside_after(job.run.out, first_step - 1))
     say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "),
                     line->folder.string()));

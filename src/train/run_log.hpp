@@ -3,6 +3,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "config/job.hpp"
 #include "files/json_lines.hpp"
@@ -12,6 +13,9 @@
 #include "train/wandb_log.hpp"
 
 namespace switchyard::train {
+
+/// What the user of a run should know before it begins: what will not be kept of it. Lines.
+std::vector<std::string> not_kept(const config::Job& job);
 
 /// Written by rank 0. Without run.out there is only the terminal.
 class RunLog {

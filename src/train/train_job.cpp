@@ -6,11 +6,13 @@
 #include <atomic>
 #include <chrono>
 #include <filesystem>
+#include <memory>
 #include <optional>
 #include <utility>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/status_line.hpp"
 #include "comm/collectives.hpp"
 #include "comm/metered_fabric.hpp"
 #include "compiler/job_plans.hpp"
@@ -62,11 +64,12 @@ RankSettings rank_settings_of(const config::Job& job) {
 
 class JobOnRank {
  public:
-  // share: the rank's threads and device.
+  // share: the rank's threads and device. status: of rank 0, until the first step.
   JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources,
             const std::vector<data::Source>& validated, comm::Fabric& fabric, const compiler::Plans& plans,
-            const RankSettings& share)
-      : job_(settings.job),
+            const RankSettings& share, std::unique_ptr<StatusLine> status)
+      : status_(std::move(status)),
+        job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
         sources_(sources),
@@ -84,6 +87,7 @@ class JobOnRank {
                {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_.fabric))},
                model_files_of(job_, fabric.rank())) {
     rank_.agree_on(config::fingerprint(job_), "job file");
+    if (status_) status_->now(settings.resume.empty() ? "initializing the weights" : "loading the checkpoint");
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
         state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
@@ -116,6 +120,7 @@ class JobOnRank {
 
  private:
   int train() {
+    status_.reset();
     recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
                    state_.step + 1);
     const StopSignals signals;
@@ -234,6 +239,7 @@ class JobOnRank {
     return settings;
   }
 
+  std::unique_ptr<StatusLine> status_;
   const config::Job& job_;
   const std::string& plan_json_;
   comm::Fabric& fabric_;
@@ -260,16 +266,16 @@ class JobOnRank {
 // The folder of a run that trains, kept from other runs; rank 0 has it.
 class RunFolder {
  public:
-  RunFolder(const std::filesystem::path& folder, const std::string& resume, bool force)
+  RunFolder(const std::filesystem::path& folder, const std::string& resume, bool force, StatusLine& status)
       : lock_(files::RunLock::take(folder)) {
     if (!lock_.held())
-      fmt::print(stderr,
-                 "{}: this file system has no locks. Start no second run with this folder while this one trains.\n",
-                 folder.string());
+      status.say(
+          fmt::format("{}: this file system has no locks. Start no second run with this folder while this one trains.",
+                      folder.string()));
     if (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder)) return;
     if (!files::holds_run(folder)) return;
     if (force) {
-      fmt::print(stderr, "the run in {} is set aside in {}\n", folder.string(), files::set_aside(folder).string());
+      status.say(fmt::format("the run in {} is set aside in {}", folder.string(), files::set_aside(folder).string()));
       return;
     }
     constexpr const char* kRemedy = "start anew with --force, which sets it aside, or choose another run.out";
@@ -314,8 +320,10 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   on_ranks(
       job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
       fabric_options(job.fabric), [&](comm::Fabric& ranks) {
+        std::unique_ptr<StatusLine> status;
+        if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
         std::optional<RunFolder> folder;
-        if (ranks.rank() == 0 && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force);
+        if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
         comm::MeteredFabric metered(ranks);
         comm::Fabric& host = settings.emulated ? metered : ranks;
         const compiler::Plans plans = compiler::plans_of(job, host.cluster());
@@ -325,7 +333,7 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
                                 runtime::collective_groups(plans, !job.fabric.deterministic)};
         };
         on_devices(host, share.device, channels, job.fabric, [&](comm::Fabric& fabric) {
-          stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share).run();
+          stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share, std::move(status)).run();
         });
       });
   return stopped_by;

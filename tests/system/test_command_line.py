@@ -81,6 +81,21 @@ def test_a_run_goes_to_exactly_the_folder_that_is_named(job, tmp_path, name):
     assert tiny.train(job(run={"steps": 2}), "--out", tmp_path / name, "--resume", tmp_path / name)[-1]["step"] == 2
 
 
+def test_colours_are_for_terminals_where_nobody_asks_for_none(job):
+    words = tiny.command(job())
+    assert "\x1b[1m" in tiny.on_terminal(words)[1]
+    assert "\x1b[1m" not in tiny.on_terminal(words, NO_COLOR="1")[1]
+    assert "\x1b" not in tiny.run(words).stderr
+
+
+def test_what_will_not_be_kept_is_told_first(job, tmp_path):
+    """Before the machine is measured or anything is planned."""
+    assert tiny.run(tiny.command(job())).stderr.startswith("nothing of this run will be kept, as it has no folder; --out DIR")
+    told = tiny.run(tiny.command(job(), "--out", tmp_path / "run", "--set", "run.save_last=false")).stderr
+    assert told.startswith("the model will not be kept when the run ends: run.save_last = false\n")
+    assert not (tmp_path / "run" / "checkpoints").exists() or not list((tmp_path / "run" / "checkpoints").iterdir())
+
+
 def test_a_relative_folder_is_relative(job, tmp_path):
     result = tiny.run([*tiny.command(job(run={"steps": 1})), "--out", 'deep/a"b'], cwd=tmp_path)
     assert result.returncode == 0 and (tmp_path / "deep" / 'a"b' / "log.jsonl").exists(), result.stderr

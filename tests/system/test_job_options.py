@@ -1,8 +1,6 @@
 """Options that stand for a job file: one grammar for plan, simulate and show; switch-plan's clusters."""
 
 import json
-import os
-import pty
 import re
 import subprocess
 
@@ -139,14 +137,6 @@ def test_a_person_who_waits_is_told_what_goes_on():
     """On a terminal, from the third second on; elsewhere nothing is printed."""
     words = [tiny.PROGRAM, "plan", "--model", "32b", "--context", "32768", "--cluster", "a800-80g", "--ranks", "64",
              "--sequences", "64", "--seconds", "4", "--top", "20"]
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, env=tiny.ENVIRONMENT) as process:
-        os.close(theirs)
-        said = b""
-        try:
-            while part := os.read(ours, 4096):
-                said += part
-        except OSError:  # the program has ended
-            pass
-    assert process.returncode == 0 and re.match(rb"\rplan: (searching|simulating) [\w ]+, 2 s", said), said
-    assert said.endswith(b" \r"), "the line is erased"
+    status, said = tiny.on_terminal(words)
+    assert status == 0 and re.match(r"\rplan: (searching|simulating) [\w ]+, 2 s", said), said
+    assert said.endswith(" \r"), "the line is erased"

@@ -117,6 +117,42 @@ def test_the_first_line_is_the_verdict_and_the_table_has_the_plans_to_compare():
     assert {row[0] for row in rows[1:]} <= {"the job's own", "best single strategy", "best of 2 buckets", "best of 3 buckets",
                                             "best of 4 buckets", "least memory within 5%"}
     assert all(int(row[2]) >= 0 for row in rows[1:]) and len({row[-1] for row in rows}) == len(rows) > 1
+    assert ("best single strategy" in [row[0] for row in rows]) == ("quicker than the best single" in result.stdout)
+
+
+def mebibytes(text):
+    number, unit = text.split()
+    return float(number) * {"KiB": 2**-10, "MiB": 1, "GiB": 2**10}[unit]
+
+
+def test_the_table_has_the_jobs_own_buckets_the_best_of_two_and_the_plan_of_least_memory_that_is_nearly_as_quick():
+    """The demo's buckets are not the quickest; rings take most memory."""
+    rows = {row[0]: row[1:] for row in rows_of(plan(tiny.ROOT / "demo" / "job.toml"))}
+    assert [*rows] == ["chosen", "the job's own", "best of 2 buckets", "least memory within 5%"]
+    assert rows["the job's own"][-1].startswith("to 4096: 1,2,2, micro-batches of up to 4096 tokens; to 2048: 2,2,1")
+    assert rows["best of 2 buckets"][-1].count("to ") - rows["best of 2 buckets"][-1].count("up to ") == 2
+    least = mebibytes(rows["least memory within 5%"][2])
+    assert int(rows["least memory within 5%"][1]) <= 5
+    assert all(least < mebibytes(row[2]) for name, row in rows.items() if name != "least memory within 5%")
+
+
+def test_the_report_of_a_run_of_a_planned_job_has_the_plans_that_were_compared(job, tmp_path, corpus):
+    """plan --out writes them beside the job, train takes them into the run's folder, unless the job was changed since."""
+    corpus_job = write_job(tmp_path / "own.toml", data={"path": str(corpus)}, context=48,
+                           run={"ranks": 4, "precision": "fp32", "steps": 1})
+    planned, beside = tmp_path / "planned.toml", tmp_path / "planned.plan.json"
+    assert plan(corpus_job, "--out", planned).returncode == 0
+    tiny.train(planned, "--out", tmp_path / "run")
+    kept = (tmp_path / "run" / "plan.json").read_text()
+    assert kept == beside.read_text() and len(json.loads(kept)["candidates"]) > 1
+    assert tiny.run([tiny.PROGRAM, "report", tmp_path / "run"]).returncode == 0
+    page = (tmp_path / "run" / "report.html").read_text()
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page, re.S).group(1))
+    assert [candidate["chosen"] for candidate in data["runs"][0]["candidates"]].count(True) == 1
+    assert re.search("single strategy|One strategy for all", " ".join(data["runs"][0]["headline"])), data["runs"][0]["headline"]
+    changed = tiny.run(tiny.command(planned, "--out", tmp_path / "other", "--set", "batch.sequences=4"))
+    assert changed.returncode == 0 and not (tmp_path / "other" / "plan.json").exists()
+    assert f"{beside}: model, batches or buckets are not those of the job now" in changed.stderr
 
 
 def test_more_plans_are_listed_with_the_best_first(job):

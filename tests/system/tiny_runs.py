@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import random
 import re
 import socket
@@ -85,6 +86,21 @@ def train(job, *arguments, launcher=(), **options):
     result = run([*launcher, *command(job, *arguments)], **options)
     assert result.returncode == 0, result.stderr
     return read_log(arguments[arguments.index("--out") + 1])
+
+
+def on_terminal(words, **variables):
+    """The exit status, and what the program printed on a terminal as standard error."""
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=theirs,
+                          env=ENVIRONMENT | {"TERM": "xterm"} | variables) as process:
+        os.close(theirs)
+        said = b""
+        try:
+            while part := os.read(ours, 4096):
+                said += part
+        except OSError:  # the program has ended
+            pass
+    return process.returncode, said.decode()
 
 
 def read_log(out):

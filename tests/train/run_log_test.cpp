@@ -49,11 +49,21 @@ TEST_F(RunLogTest, AFreshRunForgetsThePlanOfAnotherAndARunThatGoesOnKeepsItsLog)
 }
 
 TEST_F(RunLogTest, WithoutAFolderThereIsOnlyTheTerminal) {
-  EXPECT_THAT(write(small_job("data", ""), "", {1}),
-              testing::AllOf(testing::StartsWith(
-                                 "nothing of this run will be kept, as it has no folder; --out DIR gives it one\n"),
-                             HasSubstr("step 1/4")));
+  EXPECT_THAT(write(small_job("data", ""), "", {1}), HasSubstr("step 1/4"));
   EXPECT_FALSE(std::filesystem::exists(out_));
+}
+
+TEST(NotKept, is_what_a_run_has_no_folder_for_and_the_model_if_asked_for) {
+  config::Job job = small_job("data", "");
+  job.log.wandb = true;
+  EXPECT_THAT(not_kept(job),
+              testing::ElementsAre("nothing of this run will be kept, as it has no folder; --out DIR gives it one",
+                                   "log.wandb: it sends what the folder has, so it is left out"));
+  job.run.out = "run";
+  EXPECT_THAT(not_kept(job), testing::IsEmpty());
+  job.run.save_last = false;
+  EXPECT_THAT(not_kept(job),
+              testing::ElementsAre("the model will not be kept when the run ends: run.save_last = false"));
 }
 
 }  // namespace

@@ -1,0 +1,85 @@
+#include "base/status_line.hpp"
+
+#include <gtest/gtest.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include <array>
+#include <initializer_list>
+#include <memory>
+#include <regex>
+#include <string>
+#include <utility>
+
+namespace switchyard {
+namespace {
+
+/// A terminal, and what was printed on it.
+class Terminal {
+ public:
+  explicit Terminal(unsigned short columns) {
+    winsize size{.ws_row = 24, .ws_col = columns, .ws_xpixel = 0, .ws_ypixel = 0};
+    int end = -1;
+    EXPECT_EQ(openpty(&read_, &end, nullptr, nullptr, &size), 0);
+    file_.reset(fdopen(end, "w"));
+  }
+  ~Terminal() { close(read_); }
+  std::FILE* file() const { return file_.get(); }
+  /// All from the last call on, as soon as it ends with `end`; seconds are written as N.
+  std::string until(const std::string& end) const {
+    std::string all;
+    std::array<char, 4096> part{};
+    while (!all.ends_with(end)) {
+      const ssize_t count = read(read_, part.data(), part.size());
+      if (count <= 0) break;
+      all += std::regex_replace(std::string(part.data(), static_cast<size_t>(count)), std::regex("[0-9]+ s"), "N s");
+    }
+    return all;
+  }
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  int read_ = -1;
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+TEST(StatusLine, says_what_goes_on_and_is_erased) {
+  const Terminal terminal(80);
+  const std::string erased = "\r" + std::string(20, ' ') + "\r";
+  {
+    StatusLine line("plan", "searching", terminal.file(), std::chrono::milliseconds(0));
+    EXPECT_EQ(terminal.until(" s"), "\rplan: searching, N s");
+    line.say("found");
+    EXPECT_EQ(terminal.until("\n"), erased + "found\r\n");
+    EXPECT_EQ(terminal.until(" s"), "\rplan: searching, N s");
+  }
+  EXPECT_EQ(terminal.until(erased), erased);
+}
+
+TEST(StatusLine, fits_the_terminal) {
+  for (const auto& [columns, text] : std::initializer_list<std::pair<unsigned short, std::string>>{
+           {30, "\rsimulate: one step of..., N s"}, {20, "\rsimulate: o..., N s"}, {8, "\rsimulat"}}) {
+    const Terminal terminal(columns);
+    const StatusLine line("simulate", "one step of a job with a long name", terminal.file(),
+                          std::chrono::milliseconds(0));
+    EXPECT_EQ(terminal.until(text.substr(text.size() - 2)), text);
+  }
+}
+
+TEST(StatusLine, is_only_for_terminals) {
+  std::FILE* file = std::tmpfile();
+  {
+    StatusLine line("plan", "searching", file, std::chrono::milliseconds(0));
+    line.say("found");
+  }
+  std::string text(100, '\0');
+  std::rewind(file);
+  text.resize(std::fread(text.data(), 1, text.size(), file));
+  std::fclose(file);
+  EXPECT_EQ(text, "found\n");
+}
+
+}  // namespace
+}  // namespace switchyard
