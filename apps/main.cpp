@@ -1,6 +1,8 @@
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <malloc.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -8,8 +10,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -38,10 +42,44 @@ std::string speaker() {
 }
 
 #ifdef SWITCHYARD_DEVICE_PROGRAM
+// Shared libraries of a program that the loader does not find. With this variable it lists them, as for ldd, and ends.
+std::vector<std::string> missing_libraries(const std::filesystem::path& program) {
+  int list[2];
+  if (::pipe2(list, O_CLOEXEC) != 0) return {};
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::dup2(list[1], STDOUT_FILENO);
+    ::setenv("LD_TRACE_LOADED_OBJECTS", "1", 1);
+    ::execl(program.c_str(), program.c_str(), nullptr);
+    ::_exit(127);
+  }
+  ::close(list[1]);
+  std::string text;
+  for (char part[4096];;) {
+    const ssize_t size = ::read(list[0], part, sizeof part);
+    if (size <= 0) break;
+    text.append(part, static_cast<size_t>(size));
+  }
+  ::close(list[0]);
+  ::waitpid(child, nullptr, 0);
+  std::vector<std::string> missing;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);)
+    if (const size_t end = line.find(" => not found"); end != std::string::npos)
+      missing.push_back(line.substr(line.find_first_not_of(" \t"), end - line.find_first_not_of(" \t")));
+  return missing;
+}
+
 // Replaces this process with the program beside it that has all commands.
 [[noreturn]] void become_device_program(char** argv) {
   const std::filesystem::path program =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / SWITCHYARD_DEVICE_PROGRAM;
+  if (const std::vector<std::string> missing = missing_libraries(program); !missing.empty())
+    switchyard::user_error(
+        "{} doesn't find {}, with which it was built. Build it again (`make build`), or name the folder of these "
+        "libraries "
+        "in LD_LIBRARY_PATH.",
+        program.string(), fmt::join(missing, " and "));
   ::execv(program.c_str(), argv);
   switchyard::user_error("{}: {}. Both programs must be in the same folder.", program.string(),
                          std::generic_category().message(errno));

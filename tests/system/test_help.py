@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import tiny_runs as tiny
@@ -48,3 +49,17 @@ def test_commands_that_need_the_device_program_report_that_it_is_missing(tmp_pat
     assert result.returncode == 2
     assert (result.stderr == f"switchyard: {tmp_path}/switchyard-device: No such file or directory. Both programs must "
                              "be in the same folder.\n")
+
+
+def test_a_libtorch_that_is_no_longer_there_is_reported_with_what_to_do(tmp_path):
+    """Such as after the Python environment was removed: the folder in which the program looks has another name."""
+    for name in ("switchyard", "switchyard-device"):
+        shutil.copy(Path(tiny.PROGRAM).with_name(name), tmp_path / name)
+    program = tmp_path / "switchyard-device"
+    program.write_bytes(program.read_bytes().replace(b"torch/lib", b"gone_/lib"))
+    result = tiny.run([tmp_path / "switchyard", "train", "job.toml"])
+    assert result.returncode == 2
+    assert (result.stderr == f"switchyard: {program} doesn't find libtorch_cpu.so and libc10.so, with which it was built. "
+                             "Build it again (`make build`), or name the folder of these libraries in "
+                             "LD_LIBRARY_PATH.\n")
+    assert tiny.run([tmp_path / "switchyard", "schedule", "--help"]).returncode == 0
