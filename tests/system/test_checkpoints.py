@@ -15,7 +15,7 @@ TIMEOUT = 3  # of the fabric, in seconds
 
 @pytest.fixture
 def job(tmp_path, corpus):
-    return lambda **changes: tiny.write_job(tmp_path / "job.toml", corpus, BUCKETS, **changes)
+    return lambda buckets=BUCKETS, **changes: tiny.write_job(tmp_path / "job.toml", corpus, buckets, **changes)
 
 
 @pytest.fixture
@@ -27,6 +27,20 @@ def slow_disk(monkeypatch):
 
 def one_checkpoint(job, **changes):
     return job(run={"steps": 1, "checkpoint_every": 1}, fabric={"timeout": f"{TIMEOUT} s", "strict": True}, **changes)
+
+
+def test_every_rank_writes_its_own_part(job, tmp_path):
+    """Of the model, and of the optimizer's state, which two replicas divide."""
+    out, counts = tmp_path / "out", [tmp_path / "bytes-0", tmp_path / "bytes-1"]
+    saved = job(buckets=[(48, "2,1,1")], run={"steps": 1, "checkpoint_every": 1})
+    variables = [{"LD_PRELOAD": tiny.SLOW_DISK, "DISK_BYTES": str(count)} for count in counts]
+    for rank in tiny.start_ranks([tiny.command(saved, "--out", out)] * 2, variables=variables):
+        _, error = rank.communicate(timeout=tiny.HANG)
+        assert rank.returncode == 0, error
+    folder = out / "checkpoints/step-00000001"
+    tensors = sum(file.stat().st_size for file in folder.rglob("*.safetensors"))
+    written = [int(count.read_text()) for count in counts]
+    assert min(written) > 0.4 * tensors and sum(written) < 1.1 * tensors, (written, tensors)
 
 
 def seconds_of_checkpoint(out):

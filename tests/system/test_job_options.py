@@ -133,6 +133,23 @@ def test_a_switch_is_timed_where_rates_are_known(tmp_path):
     assert re.match(r"Switch in [\d.]+ ms on h100-80g\n", run(*switch, "--cluster", "h100-80g"))
 
 
+@pytest.mark.parametrize("words", [["plan", "--seconds", "1"], ["simulate", "--strategy", "2,4,2"],
+                                   ["show", "plan", "--strategy", "2,4,2"], ["switch-plan", "--from", "2,4,2", "--to", "4,4,1"]],
+                         ids=lambda words: words[0])
+def test_hosts_come_from_a_hostfile(words, tmp_path):
+    """As with their numbers; a hostfile of other hosts is told by the ranks that are missing."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("alpha slots=8\nbeta slots=8\n")
+    words += ["--model", "7b"] + ([] if words[0] == "switch-plan" else ["--context", "4096"])
+    def cut(text):
+        return re.sub(r"[\d.]+ (s|ms|us)\b|h100-80g\S*", "", text)
+
+    assert cut(run(*words, "--cluster", f"h100-80g:{hosts}")) == cut(run(*words, "--cluster", "h100-80g:2x8"))
+    hosts.write_text("alpha slots=8\n")
+    if words[0] != "plan":  # plans for what there is
+        assert "16" in refusal(*words, "--cluster", f"h100-80g:{hosts}")
+
+
 def test_a_person_who_waits_is_told_what_goes_on():
     """On a terminal, from the third second on; elsewhere nothing is printed."""
     words = [tiny.PROGRAM, "plan", "--model", "32b", "--context", "32768", "--cluster", "a800-80g", "--ranks", "64",
