@@ -18,11 +18,8 @@ set(SWITCHYARD_FEWER_CASES "")
 if(SWITCHYARD_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SWITCHYARD_FEWER_CASES SWITCHYARD_FEWER_CASES)
 endif()
-# Tests that compute much themselves, so that they are optimized in the release build.
-set(SWITCHYARD_COMPUTING_TESTS "")
-if(CMAKE_BUILD_TYPE STREQUAL "Release")
-  set(SWITCHYARD_COMPUTING_TESTS kernels_tests layout_tests planner_tests)
-endif()
+# Tests compile faster without optimization, for which the code under test keeps its own; some compute much themselves.
+set(SWITCHYARD_COMPUTING_TESTS kernels_tests layout_tests planner_tests)
 set(SWITCHYARD_INCLUDE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/switchyard>)
 
 function(switchyard_target_options target)
@@ -99,10 +96,12 @@ function(switchyard_test target library)
   target_link_libraries(${target} PRIVATE ${library} GTest::gtest GTest::gmock GTest::gtest_main)
   switchyard_target_options(${target})
   switchyard_unity(${target} ${ARGN})
-  if(target IN_LIST SWITCHYARD_COMPUTING_TESTS)
-    target_compile_options(${target} PRIVATE -O1)
-  elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
-    target_compile_options(${target} PRIVATE -O0)  # compiles faster; the code under test keeps -O2
+  if(NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+    set(optimization -O0)
+    if(target IN_LIST SWITCHYARD_COMPUTING_TESTS)
+      set(optimization -O1)
+    endif()
+    target_compile_options(${target} PRIVATE ${optimization})
   endif()
   target_compile_definitions(${target} PRIVATE
     SWITCHYARD_SOURCE="${CMAKE_SOURCE_DIR}" SWITCHYARD_BINARY="${CMAKE_BINARY_DIR}"
