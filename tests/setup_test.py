@@ -23,6 +23,9 @@ import zipfile
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MISSING = "switchyard-no-such-package"
 LOCKED = "pip install --require-hashes --no-deps -r"
+TORCH = ["pip download --no-deps --dest .venv/torch torch==2.13.0",
+         "pip install --no-index --find-links .venv/torch --require-hashes --no-deps -r packages/torch.txt",
+         "pip install torch==2.13.0"]
 
 
 @unittest.skipUnless(shutil.which("dpkg-query"), "this machine has no dpkg")
@@ -68,7 +71,7 @@ class Setup(unittest.TestCase):
         self.script("bin/sudo", "exit 1")
 
     def test_python_packages_come_once_by_their_hashes(self):
-        self.assertEqual(self.run_setup(), (0, "", ["venv", f"{LOCKED} packages/requirements.txt", "pip install torch==2.13.0"]))
+        self.assertEqual(self.run_setup(), (0, "", ["venv", f"{LOCKED} packages/requirements.txt", *TORCH]))
         self.assertEqual(self.run_setup(), (0, "", []))
 
     def test_what_only_tests_need_comes_when_it_is_asked_for(self):
@@ -77,7 +80,7 @@ class Setup(unittest.TestCase):
         self.assertEqual(self.run_setup(), (0, "", []))
         calls = self.run_setup("test")[2]
         self.assertEqual(calls, ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}",
-                                 f"{LOCKED} packages/requirements-test.txt", "pip install torch==2.13.0"])
+                                 f"{LOCKED} packages/requirements-test.txt", *TORCH])
 
     def test_another_word_than_test_is_refused(self):
         self.assertEqual(self.run_setup("tests"), (2, "usage: tools/setup [test]\n", []))
@@ -88,11 +91,21 @@ class Setup(unittest.TestCase):
         self.assertGreater(len(lines["requirements.txt"]), 20)
         self.assertLessEqual(lines["requirements.txt"], lines["requirements-test.txt"])
 
+    def test_torch_has_one_version_and_hashes_of_its_builds(self):
+        locked = (ROOT / "packages/torch.txt").read_text()
+        self.assertRegex(locked, r"^(#.*\n)+torch==2.13.0( \\\n    --hash=sha256:[0-9a-f]{64}){19}\n$")
+        self.assertEqual(len(set(re.findall("sha256:(.*?)[ \n]", locked))), 19)
+        self.assertIn("\ntorch==2.13.0\n", (ROOT / "packages/requirements.in").read_text())
+        self.assertEqual((ROOT / "pyproject.toml").read_text().count('"torch==2.13.0"'), 2)
+
     def test_changed_requirements_are_installed_again(self):
         self.run_setup()
         with open(self.root / "packages/requirements.txt", "a") as file:
             file.write("another\n")
-        self.assertEqual(len(self.run_setup()[2]), 2)
+        self.assertEqual(len(self.run_setup()[2]), 4)
+        with open(self.root / "packages/torch.txt", "a") as file:
+            file.write("# another build\n")
+        self.assertEqual(len(self.run_setup()[2]), 4)
 
     def test_a_failed_install_is_tried_again(self):
         self.script("bin/pip-stand-in", "exit 9")
