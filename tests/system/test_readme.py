@@ -166,6 +166,20 @@ def test_the_troubleshooting_page_has_every_message_that_asks_for_something():
     assert not lacking, "\n".join(lacking)
 
 
+def test_what_the_comparison_says_of_other_systems_has_a_source():
+    page, _, sources = (tiny.ROOT / "docs" / "comparison.md").read_text().partition("\n## Sources\n")
+    rows = re.findall(r"^\| (\*\*.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 5 and rows[0].startswith("**Switchyard**")
+    for system, *facts in (row.split(" | ") for row in rows[1:]):
+        for fact in (part for cell in facts for part in cell.split("; ")):
+            assert re.search(r"\[[\d, ]+\]", fact), f"{system}: {fact}"
+    cited = {int(number) for group in re.findall(r"\[([\d, ]+)\]", page) for number in group.split(",")}
+    numbers = [int(number) for number in re.findall(r"^(\d+)\. ", sources, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1)) and cited == set(numbers)
+    for source in re.split(r"^\d+\. ", sources, flags=re.MULTILINE)[1:]:
+        assert re.search(r"arXiv \d{4}\.\d{5}|\w\.(com|ai|org)\b|SOSP 20\d\d", source), source
+
+
 @pytest.mark.parametrize("page", sorted((tiny.ROOT / "docs").glob("*.md")), ids=lambda page: page.name)
 def test_links_of_the_pages_exist(page):
     for link in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
