@@ -1,16 +1,31 @@
 #!/usr/bin/env python3
-"""tools/setup in a folder of its own, with stand-ins for apt-get, sudo, id and pip that write down their calls."""
+"""tools/setup in a folder of its own, with stand-ins for apt-get, sudo, id and pip that write down their calls, and
+tools/without_root.py with a package index of its own."""
+import contextlib
+import hashlib
+import http.server
+import importlib.util
+import io
+import json
 import os
 import pathlib
 import re
 import shutil
 import subprocess
+import sys
+import tarfile
 import tempfile
+import threading
 import unittest
+import unittest.mock
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 MISSING = "switchyard-no-such-package"
 LOCKED = "pip install --require-hashes --no-deps -r"
+TORCH = ["pip download --no-deps --dest .venv/torch torch==2.13.0",
+         "pip install --no-index --find-links .venv/torch --require-hashes --no-deps -r packages/torch.txt",
+         "pip install torch==2.13.0"]
 
 
 @unittest.skipUnless(shutil.which("dpkg-query"), "this machine has no dpkg")
@@ -56,7 +71,7 @@ class Setup(unittest.TestCase):
         self.script("bin/sudo", "exit 1")
 
     def test_python_packages_come_once_by_their_hashes(self):
-        self.assertEqual(self.run_setup(), (0, "", ["venv", f"{LOCKED} packages/requirements.txt", "pip install torch==2.13.0"]))
+        self.assertEqual(self.run_setup(), (0, "", ["venv", f"{LOCKED} packages/requirements.txt", *TORCH]))
         self.assertEqual(self.run_setup(), (0, "", []))
 
     def test_what_only_tests_need_comes_when_it_is_asked_for(self):
@@ -65,7 +80,7 @@ class Setup(unittest.TestCase):
         self.assertEqual(self.run_setup(), (0, "", []))
         calls = self.run_setup("test")[2]
         self.assertEqual(calls, ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}",
-                                 f"{LOCKED} packages/requirements-test.txt", "pip install torch==2.13.0"])
+                                 f"{LOCKED} packages/requirements-test.txt", *TORCH])
 
     def test_another_word_than_test_is_refused(self):
         self.assertEqual(self.run_setup("tests"), (2, "usage: tools/setup [test]\n", []))
@@ -76,11 +91,21 @@ class Setup(unittest.TestCase):
         self.assertGreater(len(lines["requirements.txt"]), 20)
         self.assertLessEqual(lines["requirements.txt"], lines["requirements-test.txt"])
 
+    def test_torch_has_one_version_and_hashes_of_its_builds(self):
+        locked = (ROOT / "packages/torch.txt").read_text()
+        self.assertRegex(locked, r"^(#.*\n)+torch==2.13.0( \\\n    --hash=sha256:[0-9a-f]{64}){19}\n$")
+        self.assertEqual(len(set(re.findall("sha256:(.*?)[ \n]", locked))), 19)
+        self.assertIn("\ntorch==2.13.0\n", (ROOT / "packages/requirements.in").read_text())
+        self.assertEqual((ROOT / "pyproject.toml").read_text().count('"torch==2.13.0"'), 2)
+
     def test_changed_requirements_are_installed_again(self):
         self.run_setup()
         with open(self.root / "packages/requirements.txt", "a") as file:
             file.write("another\n")
-        self.assertEqual(len(self.run_setup()[2]), 2)
+        self.assertEqual(len(self.run_setup()[2]), 4)
+        with open(self.root / "packages/torch.txt", "a") as file:
+            file.write("# another build\n")
+        self.assertEqual(len(self.run_setup()[2]), 4)
 
     def test_a_failed_install_is_tried_again(self):
         self.script("bin/pip-stand-in", "exit 9")
@@ -133,6 +158,141 @@ class Setup(unittest.TestCase):
         code, error, calls = self.run_setup()
         self.assertEqual((code, calls), (1, []))
         self.assertIn("Python 3.8.2 is too old: Python 3.10 or newer is needed", error)
+
+
+def module_of(path: pathlib.Path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def tar_of(files: dict):
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
+def wheel_of(files: dict):
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return packed.getvalue()
+
+
+class Index(http.server.BaseHTTPRequestHandler):
+    """Lists and gives the files of `packages` as PyPI does."""
+    packages: dict = {}
+
+    def do_GET(self):  # noqa: N802
+        *_, folder, name = self.path.split("/")
+        if name:
+            answer = self.packages[name]
+        else:
+            urls = [name for name in self.packages if name.replace("_", "-").startswith(folder)]
+            answer = json.dumps({"files": [{"filename": name, "url": f"{self.server.address}/files/{name}"}
+                                           for name in urls]}).encode()
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, *_):
+        pass
+
+
+class WithoutRoot(unittest.TestCase):
+    """A machine that has programs, but no headers."""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = pathlib.Path(folder.name)
+        Index.packages = {"first_half-1.0.tar.gz": tar_of({"first_half-1.0/deep/One.hpp": b"one", "first_half-1.0/x.c": b"x"}),
+                          "other-2.1-py3-none-any.whl": wheel_of({"other/include/two/two.h": b"two", "other/x.py": b"x"})}
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
+        server.address = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.addCleanup(server.server_close)
+        self.addCleanup(server.shutdown)
+        self.tool = module_of(ROOT / "tools/without_root.py")
+        self.tool.VENV, self.tool.HEADERS = self.root, self.root / "headers"
+        self.tool.LIBRARIES = tuple(
+            (header, name, hashlib.sha256(Index.packages[name]).hexdigest(), places) for header, name, places in (
+                ("One.hpp", "first_half-1.0.tar.gz", {"first_half-1.0/deep/One.hpp": "One.hpp"}),
+                ("two/two.h", "other-2.1-py3-none-any.whl", {"other/include/two/": "two/"})))
+        self.tool.prefixes = lambda: [self.root / "usr"]
+        self.tool.missing_python_packages = lambda: []
+        settings = unittest.mock.patch.dict(os.environ, {"PIP_INDEX_URL": f"{server.address}/simple/", "CXX": "c++"})
+        settings.start()
+        self.addCleanup(settings.stop)
+
+    def get(self):
+        """Runs it; the headers that are there then, and the options for CMake."""
+        with contextlib.redirect_stdout(io.StringIO()):
+            self.tool.main()
+        found = {str(path.relative_to(self.tool.HEADERS)): path.read_text()
+                 for path in self.tool.HEADERS.rglob("*") if path.is_file()}
+        return found, (self.root / "cmake-options").read_text().splitlines()
+
+    def refusal(self):
+        with self.assertRaises(self.tool.Missing) as caught:
+            self.get()
+        self.assertFalse((self.root / "cmake-options").exists())
+        return str(caught.exception)
+
+    def test_headers_come_out_of_packages(self):
+        expected = {"One.hpp": "one", "two/two.h": "two"}, [f"-DSWITCHYARD_HEADERS={self.tool.HEADERS}"]
+        self.assertEqual(self.get(), expected)
+        Index.packages = {}
+        self.assertEqual(self.get(), expected)  # what is there is not fetched again
+
+    def test_headers_of_the_machine_are_used(self):
+        for name in ("One.hpp", "two/two.h"):
+            path = self.root / "usr/include" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+        self.assertEqual(self.get(), ({}, []))
+
+    def test_a_file_with_another_hash_is_refused(self):
+        Index.packages["first_half-1.0.tar.gz"] = tar_of({"first_half-1.0/deep/One.hpp": b"another"})
+        self.assertRegex(self.refusal(), r"/files/first_half-1.0.tar.gz has another hash than [0-9a-f]{64}: it is not the file")
+        self.assertFalse(self.tool.HEADERS.exists())
+
+    def test_an_index_without_the_file_is_named(self):
+        del Index.packages["other-2.1-py3-none-any.whl"]
+        self.assertRegex(self.refusal(), r"^http://127.0.0.1:\d+/simple has no other-2.1-py3-none-any.whl.$")
+
+    def test_where_no_index_can_be_reached_it_says_what_to_set(self):
+        with unittest.mock.patch.dict(os.environ, {"PIP_INDEX_URL": f"file://{self.root}/nothing"}):
+            self.assertRegex(self.refusal(), "^Cannot read file:.*Set PIP_INDEX_URL to a mirror of PyPI that can be reached.$")
+
+    def test_packages_that_are_programs_are_installed_by_their_hashes(self):
+        calls = []
+        with unittest.mock.patch.object(self.tool.subprocess, "run", lambda words, check: calls.append(words)):
+            self.tool.install(["ninja"])
+        self.assertEqual(calls[0][1:], ["-m", "pip", "install", "--require-hashes", "--no-deps", "-r",
+                                        self.root / "without-root.txt"])
+        wanted = (self.root / "without-root.txt").read_text()
+        self.assertRegex(wanted, r"^ninja==[\d.]+ \\\n( +--hash=sha256:[0-9a-f]{64}( \\)?\n)+$")
+
+    def test_without_a_compiler_it_says_what_to_type(self):
+        env = {name: value for name, value in os.environ.items() if name != "CXX"} | {"PATH": str(self.root)}
+        done = subprocess.run([sys.executable, ROOT / "tools/without_root.py"], env=env, capture_output=True, text=True,
+                              timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (1, ""))
+        self.assertEqual(done.stderr, "No C++ compiler found. Ask the machine's administrator for one (apt-get install g++), "
+                                      "or install it with conda: conda install -c conda-forge gxx\n")
+
+    def test_each_library_has_its_header_in_its_package(self):
+        for header, name, digest, places in module_of(ROOT / "tools/without_root.py").LIBRARIES:
+            self.assertRegex(digest, "^[0-9a-f]{64}$", name)
+            self.assertTrue(any(header == place or (place.endswith("/") and header.startswith(place))
+                                for place in places.values()), header)
 
 
 @unittest.skipUnless(shutil.which("cmake") and shutil.which("ninja"), "no CMake")

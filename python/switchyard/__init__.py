@@ -29,7 +29,9 @@ def program():
     if told := os.environ.get("SWITCHYARD_PROGRAM"):
         return told
     here = Path(__file__).resolve().parent
-    places = [folder / "switchyard" for folder in (here / "bin", here.parents[3] / "bin", here.parents[1] / "build")]
+    places = [here / "bin/switchyard", here.parents[1] / "build/switchyard"]
+    if here.parent.name == "python":  # not an environment's own script, which would start this module again
+        places.append(here.parents[3] / "bin/switchyard")
     for place in places:
         if place.is_file():
             return str(place)

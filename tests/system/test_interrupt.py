@@ -1,13 +1,16 @@
 """Killed runs that resume, also under other strategies and on other ranks, train as if they had not been killed."""
 
 import random
+import shutil
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
 import tiny_runs as tiny
 
+TORCHRUN = Path(tiny.PYTHON).parent / "torchrun"
 STEPS, CONTEXT = 40, 32
 # Ranks, and bounds with their strategies. Documents above the context are split, so a checkpoint may be within one.
 LIVES = [(1, [(32, "1,1,1")]), (2, [(32, "1,2,1"), (12, "2,1,1")]), (4, [(32, "1,2,2"), (20, "4,1,1")]),
@@ -114,15 +117,14 @@ def start_endless(tmp_path, corpus, launch):
     words = tiny.command(job, "--out", out)
     if launch == "torchrun's variables":
         return tiny.start_ranks([words] * 2), out
-    launcher = [] if launch == "threads" else [*tiny.MPIRUN, "-n", "2"]
-    return [subprocess.Popen([*launcher, *words], env=tiny.ENVIRONMENT, text=True, stdout=subprocess.DEVNULL,
+    return [subprocess.Popen([*map(str, launch), *words], env=tiny.ENVIRONMENT, text=True, stdout=subprocess.DEVNULL,
                              stderr=subprocess.PIPE)], out
 
 
-def expect_stopped(process, out, sent):
+def expect_stopped(process, out, sent, status=None):
     """The run has ended with its last step kept, and goes on from there."""
     rest = process.communicate(timeout=tiny.HANG)[1]
-    assert process.returncode == 128 + sent, rest
+    assert process.returncode == (status or 128 + sent), rest
     steps = len(tiny.read_log(out))
     assert f"saved step {steps}: {out}/checkpoints/step-{steps:08}\n" in rest
     assert f"{sent.name}: stopped after step {steps} of 100000\n" in rest
@@ -133,7 +135,7 @@ def expect_stopped(process, out, sent):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(tmp_path, corpus, sent):
-    (process,), out = start_endless(tmp_path, corpus, "threads")
+    (process,), out = start_endless(tmp_path, corpus, [])
     tiny.wait_for_steps(process, 2)
     process.send_signal(sent)
     expect_stopped(process, out, sent)
@@ -152,16 +154,44 @@ def test_processes_stop_after_the_same_step_whichever_of_them_is_asked(tmp_path,
 
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 def test_mpirun_passes_on_the_signal_that_asks_to_stop(tmp_path, corpus):
-    (process,), out = start_endless(tmp_path, corpus, "mpirun")
+    (process,), out = start_endless(tmp_path, corpus, [*tiny.MPIRUN, "-n", "2"])
     tiny.wait_for_steps(process, 2)
     process.send_signal(signal.SIGUSR1)
     expect_stopped(process, out, signal.SIGUSR1)
 
 
+@pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_mpirun_with_a_longer_wait_lets_ranks_save_after_a_signal(tmp_path, corpus, sent):
+    """It sends them SIGTERM after that wait, whichever it has got, and SIGKILL after as long again."""
+    for seconds in (5, 20, 80):  # a busy machine needs more for a step
+        folder = tmp_path / str(seconds)
+        folder.mkdir()
+        launcher = [*tiny.MPIRUN, "--mca", "odls_base_sigkill_timeout", seconds, "-n", "2"]
+        (process,), out = start_endless(folder, corpus, launcher)
+        tiny.wait_for_steps(process, 2)
+        process.send_signal(sent)
+        process.wait(timeout=tiny.HANG)
+        if any(out.glob("checkpoints/step-*/COMMITTED")):
+            break
+    expect_stopped(process, out, signal.SIGTERM, status=1)
+
+
+@pytest.mark.skipif(not shutil.which(TORCHRUN), reason="no torchrun beside this Python")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_torchrun_passes_on_a_signal_and_waits_for_its_ranks(tmp_path, corpus, sent):
+    launcher = [TORCHRUN, "--no-python", "--nproc-per-node", 2, "--master-port", tiny.free_port(), "--shutdown-timeout",
+                tiny.HANG]
+    (process,), out = start_endless(tmp_path, corpus, launcher)
+    tiny.wait_for_steps(process, 2)
+    process.send_signal(sent)
+    expect_stopped(process, out, sent, status=1)
+
+
 def test_a_second_signal_ends_a_run_at_once(tmp_path, corpus, monkeypatch):
     monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", tiny.SLOW_DISK)
     monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "3000")
-    (process,), out = start_endless(tmp_path, corpus, "threads")
+    (process,), out = start_endless(tmp_path, corpus, [])
     tiny.wait_for_steps(process, 2)
     process.send_signal(signal.SIGINT)
     while not any(out.glob("checkpoints/step-*.partial")):

@@ -6,7 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from email.parser import Parser
+from pathlib import Path
 
 import numpy
 import pytest
@@ -16,6 +19,22 @@ from packaging.requirements import Requirement
 sys.path.insert(0, str(tiny.ROOT / "python"))
 import switchyard  # noqa: E402
 
+# The project's wheel around a program that is built already: what is installed, and where, says the project's own file.
+WHEEL = """\
+cmake_minimum_required(VERSION 3.25)
+project(wheel VERSION 0.1 LANGUAGES CXX)
+set(SWITCHYARD_TORCH ON)
+set(CMAKE_BUILD_WITH_INSTALL_RPATH ON)
+find_package(fmt REQUIRED)
+file(WRITE ${{CMAKE_BINARY_DIR}}/main.cpp "int main() {{}}")
+foreach(name switchyard switchyard-device)
+  add_executable(${{name}} ${{CMAKE_BINARY_DIR}}/main.cpp)
+  add_custom_command(TARGET ${{name}} POST_BUILD COMMAND ${{CMAKE_COMMAND}} -E copy {built}/${{name}} $<TARGET_FILE:${{name}}>)
+endforeach()
+add_dependencies(switchyard switchyard-device)
+add_library(switchyard_libraries INTERFACE)
+include(cmake/install.cmake)
+"""
 OPTIONS = {"model": "7b", "context": 1024, "sequences": 16, "cluster": "h100-80g"}
 
 
@@ -110,3 +129,74 @@ def test_the_wheel_has_the_version_of_the_program_and_the_packages_that_it_needs
               if line and not line.startswith("#")}
     assert {Requirement(line) for line in told.get_all("Requires-Dist")} == needed - {Requirement("bokeh>=3.9,<4")}
     assert "bokeh" in (tiny.ROOT / "pyproject.toml").read_text(), "BokehJS is within the program"
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The Python of an environment that the wheel is installed into."""
+    pytest.importorskip("scikit_build_core.build")
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for name in ("cmake", "python", "clusters", "recipes", "demo"):
+        shutil.copytree(tiny.ROOT / name, source / name)
+    for name in ("pyproject.toml", "README.md", "LICENSE", "THIRD_PARTY_NOTICES.md", "src/base/version.hpp"):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(tiny.ROOT / name, source / name)
+    (source / "CMakeLists.txt").write_text(WHEEL.format(built=Path(tiny.PROGRAM).resolve().parent))
+    pip = [tiny.PYTHON, "-m", "pip", "--disable-pip-version-check"]
+    built = tiny.run([*pip, "wheel", source, "--no-deps", "--no-build-isolation", "--no-index", "-w", folder])
+    assert built.returncode == 0, built.stdout + built.stderr
+    venv.create(folder / "venv", symlinks=True, with_pip=False)
+    python = folder / "venv/bin/python"
+    packages = next((folder / "venv/lib").glob("python*/site-packages"))
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    done = tiny.run([*pip, "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed",
+                     *folder.glob("switchyard-*.whl")])
+    assert done.returncode == 0, done.stdout + done.stderr
+    return python
+
+
+def from_wheel(*words, **options):
+    environment = {name: value for name, value in tiny.ENVIRONMENT.items() if not name.startswith("SWITCHYARD_")}
+    done = tiny.run(words, environment=environment, **options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_installed_wheel_is_a_module_and_a_program(wheel, tmp_path):
+    module = Path(from_wheel(wheel, "-c", "import switchyard; print(switchyard.program())", cwd=tmp_path).strip())
+    assert module.is_relative_to(wheel.parents[1]), "the program is within"
+    version = re.search(r'kVersion = "([^"]+)"', (tiny.ROOT / "src/base/version.hpp").read_text())[1]
+    for words in ([wheel, "-m", "switchyard"], [wheel.parent / "switchyard"]):
+        assert from_wheel(*words, "--version", cwd=tmp_path) == f"switchyard {version}\n"
+    told = from_wheel(wheel, "-m", "switchyard", "simulate", "--model", "7b", "--context", "1024", "--sequences", "16",
+                      "--cluster", "h100-80g", "--strategy", "4,2,1", "--json", cwd=tmp_path)
+    assert json.loads(told.splitlines()[-1])["step_seconds"] > 0
+
+
+def test_an_installed_module_without_its_program_says_so(wheel, tmp_path):
+    """The environment's script of the same name would start it again, for ever."""
+    packages = next(wheel.parents[1].glob("lib/python*/site-packages"))
+    broken = tmp_path / "lib/python3/site-packages"
+    shutil.copytree(packages / "switchyard", broken / "switchyard", ignore=shutil.ignore_patterns("bin"))
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/switchyard").write_text("#!/bin/sh\nexit 9\n")
+    done = tiny.run([wheel, "-m", "switchyard", "--version"], cwd=broken,
+                    environment={name: value for name, value in tiny.ENVIRONMENT.items() if name != "SWITCHYARD_PROGRAM"})
+    assert done.returncode == 1 and "switchyard/bin/switchyard. Install the wheel, or set SWITCHYARD_PROGRAM." in done.stderr
+
+
+def test_the_installed_wheel_prepares_data(wheel, tmp_path):
+    (tmp_path / "text.txt").write_text("Some text.\n" * 20)
+    from_wheel(wheel, "-m", "switchyard", "data", "prepare", "--input", tmp_path / "text.txt", "--tokenizer", "train:300",
+               "--out", tmp_path / "data", cwd=tmp_path)
+    assert "1" == from_wheel(wheel, "-c", "import switchyard; print(len(switchyard.Corpus('data')))", cwd=tmp_path).strip()
+
+
+def test_the_installed_wheel_has_licence_notices_and_recipes(wheel):
+    packages = next(wheel.parents[1].glob("lib/python*/site-packages"))
+    for name in ("LICENSE", "THIRD_PARTY_NOTICES.md"):
+        ours = (tiny.ROOT / name).read_text()
+        assert (packages / "switchyard/share/switchyard" / name).read_text() == ours
+        assert [path.read_text() for path in packages.glob(f"switchyard-*.dist-info/licenses/{name}")] == [ours]
+    assert (packages / "switchyard/share/switchyard/recipes/hotspa/7b-8gpu-github.toml").is_file()

@@ -1,5 +1,6 @@
 """The commands and files of README and docs work."""
 
+import ast
 import json
 import re
 import shlex
@@ -114,6 +115,69 @@ def test_messages_of_the_troubleshooting_page_are_those_of_the_program():
     for row in rows:
         for part in re.findall(r"`([^`]+)`", row):
             assert part.strip() in text, part
+
+
+# Where messages tell all by themselves, and why. They may have a row all the same.
+SELF_EXPLANATORY = {
+    "src/base/(units|dtype).cpp": "the value is shown with what it may be",
+    "src/(batch/planner|config/.*|compiler/.*).cpp": "a key of a job, strategy, schedule or cluster file",
+    "src/cluster/cluster.cpp": "a line of a hostfile",
+    "src/data/drawn_lengths.cpp": "an entry of a histogram of lengths",
+    "src/files/hf_config.cpp": "a key of the job that Hugging Face's format has no place for",
+    "src/train/(bench_.*|verify).cpp|apps/.*.cpp": "an option, or a file that an option names",
+}
+ASKS = re.compile(r"[.?;:}] (Add|Build|Change|Check|Choose|Copy|Correct|Delete|Do|Export|Fetch|Fix|Free|Give|Go|Install|Keep"
+                  r"|Launch|Leave|List|Lower|Make|Mark|Measure|Name|Prepare|Raise|Recreate|Remove|Repair|Resume|Round|Run|Say"
+                  r"|See|Separate|Set|Start|Take|Use|Wait|Write)\b")
+
+
+def literals_of(path):
+    """Its string literals; those that go on in the next line are joined."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        nodes = list(ast.walk(ast.parse(text)))
+        inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        for node in nodes:
+            if isinstance(node, ast.JoinedStr):
+                yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
+                yield node.value
+    else:
+        literal = r'"(?:[^"\\\n]|\\.)*"'
+        for found in re.findall(rf"{literal}(?:\s*{literal})*", re.sub(r"//.*|'\\?\"'", "", text)):
+            yield re.sub(r"\\(.)", r"\1", re.sub(r'(?<!\\)"\s*"', "", found)[1:-1])
+
+
+def test_the_troubleshooting_page_has_every_message_that_asks_for_something():
+    """Messages whose second sentence is in the imperative, but for those that explain themselves."""
+    page = (tiny.ROOT / "docs" / "troubleshooting.md").read_text()
+    parts = [part for row in re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE) for part in re.findall(r"`([^`]+)`", row)]
+    asking, lacking = 0, []
+    for folder in ("src", "apps", "python"):
+        for path in sorted((tiny.ROOT / folder).rglob("*")):
+            place = str(path.relative_to(tiny.ROOT))
+            if path.suffix not in (".cpp", ".hpp", ".py"):
+                continue
+            for text in filter(ASKS.search, literals_of(path)):
+                asking += 1
+                if not any(part in text for part in parts) and not re.fullmatch("|".join(SELF_EXPLANATORY), place):
+                    lacking.append(f"{place}: {text}")
+    assert asking > 250
+    assert not lacking, "\n".join(lacking)
+
+
+def test_what_the_comparison_says_of_other_systems_has_a_source():
+    page, _, sources = (tiny.ROOT / "docs" / "comparison.md").read_text().partition("\n## Sources\n")
+    rows = re.findall(r"^\| (\*\*.*) \|$", page, re.MULTILINE)
+    assert len(rows) > 5 and rows[0].startswith("**Switchyard**")
+    for system, *facts in (row.split(" | ") for row in rows[1:]):
+        for fact in (part for cell in facts for part in cell.split("; ")):
+            assert re.search(r"\[[\d, ]+\]", fact), f"{system}: {fact}"
+    cited = {int(number) for group in re.findall(r"\[([\d, ]+)\]", page) for number in group.split(",")}
+    numbers = [int(number) for number in re.findall(r"^(\d+)\. ", sources, re.MULTILINE)]
+    assert numbers == list(range(1, len(numbers) + 1)) and cited == set(numbers)
+    for source in re.split(r"^\d+\. ", sources, flags=re.MULTILINE)[1:]:
+        assert re.search(r"arXiv \d{4}\.\d{5}|\w\.(com|ai|org)\b|SOSP 20\d\d", source), source
 
 
 @pytest.mark.parametrize("page", sorted((tiny.ROOT / "docs").glob("*.md")), ids=lambda page: page.name)

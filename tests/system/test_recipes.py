@@ -62,6 +62,14 @@ def test_pods_of_a_kubernetes_job_are_valid_and_start_the_program(path, tmp_path
             assert not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", help_text), option
 
 
+def test_ranks_of_the_mpijob_may_save_before_mpirun_and_the_launcher_are_killed():
+    job = yaml.safe_load((RECIPES / "kubernetes-mpijob.yaml").read_text())
+    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    variables = {entry["name"]: entry["value"] for entry in launcher["containers"][0]["env"]}
+    wait = int(variables["OMPI_MCA_odls_base_sigkill_timeout"])  # ahead of SIGTERM, and again ahead of SIGKILL
+    assert wait >= 60 and launcher["terminationGracePeriodSeconds"] > 2 * wait
+
+
 def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
     for name, body in (("srun", 'echo "$@"; exit ${STATUS:-0}'), ("scontrol", 'echo scontrol "$@"')):
         (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
