@@ -40,6 +40,20 @@ def measured(run_folder):
 
 
 @pytest.fixture(scope="module")
+def several(run_folder, tmp_path_factory):
+    """A page of three runs: of the last, the second loss is higher."""
+    folder = tmp_path_factory.mktemp("several")
+    other = folder / "other"
+    shutil.copytree(run_folder, other)
+    log = tiny.read_log(other)
+    log[1]["loss"] += 0.25
+    (other / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    result = tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, other, "--out", folder / "all.html"])
+    assert result.returncode == 0, result.stderr
+    return folder / "all.html"
+
+
+@pytest.fixture(scope="module")
 def simulated(job, tmp_path_factory):
     out = tmp_path_factory.mktemp("simulated")
     result = tiny.run([tiny.PROGRAM, "simulate", job, "--cluster", "demo", "--report", out, "--against",
@@ -237,14 +251,39 @@ CLIPPED = """[...document.querySelectorAll('td, .tile b, .facts span, .headline 
                     cell.getBoundingClientRect().right > window.innerWidth).map((cell) => cell.textContent)"""
 
 
+# Labels of axes that are longer than their figure.
+CUT_LABELS = """[...Bokeh.index].filter((v) => v.model.type === 'Figure').flatMap((v) => {
+  const pen = document.createElement('canvas').getContext('2d');
+  return [...v.model.left, ...v.model.below].filter((axis) => axis.visible && axis.axis_label).filter((axis) => {
+    pen.font = `${axis.axis_label_text_font_size} ${axis.axis_label_text_font}`;
+    const room = v.model.left.includes(axis) ? v.model.outer_height : v.model.outer_width;
+    return pen.measureText(axis.axis_label).width > room;
+  }).map((axis) => axis.axis_label);
+})"""
+
+
+def glyphs_of(page, selector):
+    """Of each figure below the elements: its glyphs, with type, looks and data."""
+    return page.evaluate("""((selector) => {
+      const plain = (value) => (value && typeof value === 'object' && 'value' in value ? value.value : value);
+      const columns = (data) => Object.fromEntries(Object.entries(data).map(([name, column]) => [name, [...column]]));
+      return [...Bokeh.index].filter((v) => v.model.type === 'Figure' && v.el.closest(selector)).map(
+          (v) => v.model.renderers.map((r) => ({
+            type: r.glyph.type, line: plain(r.glyph.line_color), fill: plain(r.glyph.fill_color),
+            dash: plain(r.glyph.line_dash), data: columns(r.data_source.data)
+          })));
+    })(%s)""" % json.dumps(selector))
+
+
 @browser.needed
-def test_a_narrow_page_has_every_value_in_sight(simulated, measured, ringed):
-    for path in (simulated[0], measured, ringed[1]):
+def test_a_narrow_page_has_every_value_in_sight(simulated, measured, ringed, several):
+    for path in (simulated[0], measured, ringed[1], several):
         with browser.Browser(width=390, height=800) as page:
             assert page.open(path) == "ready", page.errors()
             page.evaluate("document.querySelectorAll('summary').forEach((summary) => summary.click())")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
             assert page.evaluate(CLIPPED) == [] and page.errors() == []
+            assert page.evaluate(CUT_LABELS) == []
 
 
 @browser.needed
@@ -308,21 +347,15 @@ def test_the_documents_of_a_replica_are_chosen_and_listed(ringed):
 
 
 @browser.needed
-def test_equal_losses_are_told_apart_by_their_differences(run_folder, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    for name in ("job.toml", "log.jsonl"):
-        (other / name).write_bytes((run_folder / name).read_bytes())
-    log = tiny.read_log(other)
-    log[1]["loss"] += 0.25
-    (other / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
-    page_file = tmp_path / "all.html"
-    assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, other, "--out", page_file]).returncode == 0
+def test_equal_losses_are_told_apart_by_their_differences(several, run_folder):
     with browser.Browser() as page:
-        page.open(page_file)
+        page.open(several)
         told = page.evaluate("[...document.querySelectorAll('#loss-difference p')].map((p) => p.textContent)")
         assert told == [f"{run_folder.name}: the same loss as {run_folder.name} in all 3 steps.",
                         "other: the largest difference is 0.250, at step 2."]
+        [figure] = glyphs_of(page, "#loss-difference")
+        lines = [glyph["data"]["y"] for glyph in figure if glyph["type"] == "Line"]
+        assert lines == [[0, 0, 0], [0, pytest.approx(0.25), 0]]
 
 
 @browser.needed
@@ -336,6 +369,11 @@ def test_the_timeline_is_steered_with_keys_and_searched(simulated):
         assert near[1] - near[0] == pytest.approx(0.8 * (end - start))
         page.evaluate(press + "('d')")
         assert page.evaluate(RANGE)[0] == pytest.approx(near[0] + 0.08 * (end - start))
+        page.evaluate(press + "('a')")
+        assert page.evaluate(RANGE) == pytest.approx(near)
+        page.evaluate(press + "('s')")
+        assert page.evaluate(RANGE) == pytest.approx([start, end])
+        page.evaluate(press + "('w')")
         page.evaluate(press + "('0')")
         assert page.evaluate(RANGE) == pytest.approx([start, end])
         search = """(text) => { const field = document.querySelector('.search input');
@@ -345,11 +383,68 @@ def test_the_timeline_is_steered_with_keys_and_searched(simulated):
         assert page.evaluate(f"({search})('nothing like this')") == "nothing found"
         assert page.evaluate(RANGE) == pytest.approx([start, end])
         assert re.match(r"\d+ spans, .*Enter", page.evaluate(f"({search})('Backward rank')"))
-        found = page.evaluate(RANGE)
-        assert found[1] - found[0] < 0.5 * (end - start)
-        bands = page.evaluate("[...document.querySelectorAll('.timeline .keys')][0].textContent")
-        assert "strategy 1,2,2: " in bands and "strategy 4,1,1: " in bands and "document" in bands
+        enter = "document.querySelector('.search input').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))"
+        marked = glyphs_of(page, ".timeline")[1][-1]["data"]
+        marks = list(zip(marked["left"], marked["right"]))
+        assert len(set(marks)) > 1
+        for left, right in [*marks, marks[0]]:  # the search has shown the first
+            assert page.evaluate(RANGE) == pytest.approx([3 * left - 2 * right, 3 * right - 2 * left])
+            page.evaluate(enter)
         assert page.evaluate("getComputedStyle(document.querySelector('.timeline .axis')).position") == "sticky"
+
+
+# The keys of an element's colours: text and colour of each, as "#rrggbb".
+KEYS = """((selector) => Object.fromEntries([...document.querySelectorAll(selector + ' .key')].map((key) => {
+  const color = getComputedStyle(key.querySelector('i')).backgroundColor.match(/\\d+/g);
+  return [key.textContent, '#' + color.map((part) => Number(part).toString(16).padStart(2, '0')).join('')];
+})))"""
+
+
+@browser.needed
+def test_the_timeline_has_bands_of_strategies_and_spans_without_borders(simulated):
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        _, glyphs = glyphs_of(page, ".timeline")  # after the strip with the time axis
+        keys = page.evaluate(KEYS + "('.timeline')")
+        timeline = data_of(simulated[0])["runs"][0]["timelines"][0]
+        bands = next(glyph["data"] for glyph in glyphs if glyph["fill"] == {"field": "color"}
+                     and all(top < 0 for top in glyph["data"]["top"]))
+        assert [what.split(":")[0] for what in bands["what"]] == ["strategy 1,2,2", "strategy 4,1,1"]
+        assert len(set(bands["color"])) == 2
+        for what, color, length in zip(bands["what"], bands["color"], bands["length"]):
+            assert "document" in what and keys[what] == color and length.endswith("s, predicted")
+        assert all(0 <= left < right <= 1.001e3 * timeline["predicted_seconds"]
+                   for left, right in zip(bands["left"], bands["right"]))
+        names = [glyph["data"]["text"] for glyph in glyphs if glyph["type"] == "Text"]
+        assert len(names) == 1 and set(names[0]) <= {"1,2,2", "4,1,1"} and names[0]
+
+        kinds = data_of(simulated[0])["kinds"]
+        spans = {glyph["data"]["what"][0]: glyph for glyph in glyphs if "index" in glyph["data"]}
+        assert set(spans) == {kinds[kind] for kind in timeline["spans"]["kind"]}
+        for what, glyph in spans.items():
+            assert glyph["line"] is None, what
+            assert glyph["fill"] == keys["idle: waiting for the next task" if what == "waiting" else what]
+        waits = spans["waiting"]["data"]["name"]
+        assert "until all ranks have ended the step" in waits
+        assert any(name.startswith("before micro-batch ") for name in waits)
+
+
+@browser.needed
+def test_every_bar_of_the_candidates_has_its_value(simulated):
+    units = {"s": 1, "ms": 1e-3, "\u00b5s": 1e-6, "B": 1, "KiB": 2**10, "MiB": 2**20}
+    able = sorted((c for c in data_of(simulated[0])["runs"][0]["candidates"] if c["seconds"] is not None),
+                  key=lambda c: (not c["fits"], c["seconds"]))
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        figures = glyphs_of(page, "#candidates")
+    for field, (bars, texts) in zip(("seconds", "peak"), figures, strict=True):
+        assert (bars["type"], texts["type"]) == ("HBar", "Text") and len(able) == 7
+        assert bars["data"] == texts["data"]
+        shown = [number * units[unit] for number, unit in
+                 ((float(text.split()[0]), text.split()[1]) for text in texts["data"]["text"])]
+        assert shown == pytest.approx([c[field] for c in able], rel=0.01)
+        ratio = shown[0] / bars["data"]["right"][0]
+        assert [ratio * right for right in bars["data"]["right"]] == pytest.approx(shown, rel=0.02)
 
 
 def wait_until(there, seconds=60):
