@@ -40,6 +40,21 @@ def measured(run_folder):
 
 
 @pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    """The folder of a run with two sources, which are validated after every other step."""
+    folder = tmp_path_factory.mktemp("validated")
+    for seed, name in enumerate(("web", "code"), 7):
+        tiny.write_corpus(folder / name, tiny.random_documents(seed, 20))
+    job = tiny.write_job(folder / "job.toml", "unused", BUCKETS, run={"ranks": 4, "precision": "fp32", "steps": 4},
+                         validation={"every": 2, "sequences": 12})
+    job.write_text(job.read_text().replace('[data]\npath = "unused"\n', "") + "".join(
+        f'[[{part}.source]]\npath = "{folder / name}"\nname = "{name}"\n' for part in ("data", "validation")
+        for name in ("web", "code")))
+    tiny.train(job, "--out", folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
 def several(run_folder, tmp_path_factory):
     """A page of three runs: of the last, the second loss is higher."""
     folder = tmp_path_factory.mktemp("several")
@@ -275,6 +290,12 @@ def glyphs_of(page, selector):
     })(%s)""" % json.dumps(selector))
 
 
+def curves_of(page, figure):
+    """The curves of a figure by name: their points."""
+    return {glyph["data"]["name"][0]: dict(zip(glyph["data"]["x"], glyph["data"]["y"]))
+            for glyph in figure if glyph["type"] == "Line"}
+
+
 @browser.needed
 def test_a_narrow_page_has_every_value_in_sight(simulated, measured, ringed, several):
     for path in (simulated[0], measured, ringed[1], several):
@@ -356,6 +377,50 @@ def test_equal_losses_are_told_apart_by_their_differences(several, run_folder):
         [figure] = glyphs_of(page, "#loss-difference")
         lines = [glyph["data"]["y"] for glyph in figure if glyph["type"] == "Line"]
         assert lines == [[0, 0, 0], [0, pytest.approx(0.25), 0]]
+
+
+@browser.needed
+def test_losses_are_shown_by_source_and_validations_by_length_and_source(validated, tmp_path):
+    page_file = tmp_path / "page.html"
+    assert tiny.run([tiny.PROGRAM, "report", validated, "--out", page_file]).returncode == 0
+    log = {line["step"]: line for line in tiny.read_log(validated)}
+    validations = {line["step"]: line for line in
+                   map(json.loads, (validated / "validation.jsonl").read_text().splitlines())}
+    assert set(validations) == {2, 4}
+
+    def losses(lines, **keys):
+        return {name: pytest.approx({step: line[key] for step, line in lines.items() if key in line})
+                for name, key in keys.items()}
+
+    def figures(page):
+        labels = page.evaluate("[...document.querySelectorAll('#steps [role=img]')].map((f) => f.ariaLabel)")
+        return dict(zip(labels, (curves_of(page, figure) for figure in glyphs_of(page, "#steps")), strict=True))
+
+    sources = {"all": "loss", "web": "loss/web", "code": "loss/code"}
+    lengths = {"all": "loss", "up to 48 tokens": "loss/to 48", "up to 20 tokens": "loss/to 20"}
+    with browser.Browser() as page:
+        assert page.open(page_file) == "ready" and page.errors() == []
+        shown = figures(page)
+        assert shown["loss by source by step"] == losses(log, **sources)
+        assert shown["validation loss by length by step"] == losses(validations, **lengths)
+        assert shown["validation loss by source by step"] == losses(validations, **sources)
+        keys = page.evaluate("[...document.querySelectorAll('#steps .two .keys')].map((keys) => "
+                             "[...keys.children].map((key) => key.textContent))")
+        assert [set(names) for names in keys] == [set(sources), set(lengths), set(sources)]
+        assert page.evaluate(CUT_LABELS) == []
+        others = page.evaluate("[...document.querySelectorAll('#steps option')].map((option) => option.value)")
+        assert "tokens/web" in others and not any(name.startswith(("loss", "validation")) for name in others)
+
+    other = tmp_path / "other"
+    shutil.copytree(validated, other)
+    assert tiny.run([tiny.PROGRAM, "report", validated, other, "--out", page_file]).returncode == 0
+    with browser.Browser() as page:
+        assert page.open(page_file) == "ready" and page.errors() == []
+        curves = figures(page)["validation loss by source by step"]
+        assert set(curves) == {f"{part}, {run}" for part in sources for run in ("run", "other")}
+        figure = next(figure for figure in glyphs_of(page, "#steps")
+                      if any(glyph["data"]["name"][0] == "web, other" for glyph in figure))
+        assert len({(glyph["line"], str(glyph["dash"])) for glyph in figure if glyph["type"] == "Line"}) == 6
 
 
 @browser.needed
