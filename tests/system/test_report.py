@@ -101,7 +101,7 @@ def test_a_simulated_page_has_the_simulations_figures(simulated):
 
 def test_a_measured_page_has_the_logs_figures_and_tasks_that_match_the_prediction(measured, run_folder):
     log, run = tiny.read_log(run_folder), data_of(measured)["runs"][0]
-    for key in ("loss", "tokens_per_second", "seconds", "intra_bytes"):
+    for key in ("loss", "tokens_per_second", "seconds", "intra_bytes", "slowest_rank", "median_rank_seconds"):
         assert run["steps"][key] == [line[key] for line in log]
     assert run["memory"]["measured_peak"] == [max(peaks)
                                               for peaks in zip(*(line["peak_bytes_per_rank"] for line in log))]
@@ -424,6 +424,43 @@ def test_losses_are_shown_by_source_and_validations_by_length_and_source(validat
 
 
 @browser.needed
+@pytest.mark.parametrize("median", [True, False])
+def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(run_folder, tmp_path, median):
+    copy, count = tmp_path / "run", 14
+    copy.mkdir()
+    (copy / "job.toml").write_text(re.sub(r"(?m)^steps = 3$", f"steps = {count}", (run_folder / "job.toml").read_text()))
+    [_, line, _] = tiny.read_log(run_folder)
+    shares = {step: 7 * step % 15 / 20 for step in range(1, count + 1)}  # no two are equal
+    log = [line | {"step": step, "seconds": 2, "slowest_rank": step % 4, "slowest_rank_seconds": 1.5,
+                   "median_rank_seconds": 1.5 - 2 * share} for step, share in shares.items()]
+    if not median:  # as of earlier versions
+        log = [{key: value for key, value in line.items() if key != "median_rank_seconds"} for line in log]
+    (copy / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    assert tiny.run([tiny.PROGRAM, "report", copy]).returncode == 0
+    with browser.Browser() as page:
+        assert page.open(copy / "report.html") == "ready" and page.errors() == []
+        ranks, *above = glyphs_of(page, "#slowest")
+        assert [(glyph["type"], glyph["data"]["x"], glyph["data"]["y"]) for glyph in ranks] == [
+            ("Scatter", list(shares), [step % 4 for step in shares])]
+        rows = page.evaluate("[...document.querySelectorAll('#slowest tbody tr')].map((row) => "
+                             "[...row.children].map((cell) => cell.textContent))")
+        assert page.evaluate(CUT_LABELS) == []
+
+    def text_of(seconds):
+        return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
+
+    if median:
+        [curve] = above
+        assert curve[0]["data"]["y"] == pytest.approx(list(shares.values()))
+        worst = sorted(sorted(shares, key=shares.get)[-10:])
+        assert rows == [[str(step), str(step % 4), "1.50 s", text_of(1.5 - 2 * shares[step]),
+                         text_of(2 * shares[step]), f"{100 * shares[step]:.1f} %"] for step in worst]
+    else:
+        assert above == [] and rows == [[str(step), str(step % 4), "1.50 s", "\u2013", "\u2013", "\u2013"]
+                                        for step in range(1, 11)]
+
+
+@browser.needed
 def test_the_timeline_is_steered_with_keys_and_searched(simulated):
     with browser.Browser() as page:
         page.open(simulated[0])
@@ -557,10 +594,10 @@ def test_pages_draw_without_errors_and_without_a_network(simulated, measured, ru
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
     for path, sections in [(simulated[0], {"timeline", "shares", "longest", "memory", "buckets", "documents",
                                            "links", "switches", "candidates"}),
-                           (measured, {"steps", "timeline", "shares", "longest", "memory", "buckets", "documents",
-                                       "links", "switches"}),
-                           (both, {"steps", "timeline", "shares", "longest", "memory", "buckets", "documents", "links",
-                                   "switches"})]:
+                           (measured, {"steps", "timeline", "shares", "longest", "slowest", "memory", "buckets",
+                                       "documents", "links", "switches"}),
+                           (both, {"steps", "timeline", "shares", "longest", "slowest", "memory", "buckets",
+                                   "documents", "links", "switches"})]:
         with browser.Browser() as page:
             assert page.open(path) == "ready", page.errors()
             assert page.errors() == [] and len(page.requests()) == 1

@@ -115,7 +115,7 @@ function steps() {
   }
   if (several) node.append(curveKeys(curvesOf(runs, ["step"], () => "")));
   lossDifferences(node, runs, draw);
-  const shown = ["step", "loss", "tokens_per_second", ...figures.flatMap(([, of]) => of)];
+  const shown = ["step", "loss", "tokens_per_second", ...SLOWEST, ...figures.flatMap(([, of]) => of)];
   const others = columns.filter((name) => !shown.includes(name));
   if (!others.length) return;
   const place = el("div", {});
