@@ -13,12 +13,23 @@ namespace {
 
 using nlohmann::json;
 
-constexpr const char* kColumns[] = {"loss",           "lr",           "grad_norm",
-                                    "tokens",         "seconds",      "tokens_per_second",
-                                    "matmul_share",   "intra_bytes",  "inter_bytes",
-                                    "switch_seconds", "switch_share", "padding_share",
-                                    "bubble_share",   "slowest_rank", "slowest_rank_seconds",
-                                    "hidden_share"};
+constexpr const char* kColumns[] = {"loss",
+                                    "lr",
+                                    "grad_norm",
+                                    "tokens",
+                                    "seconds",
+                                    "tokens_per_second",
+                                    "matmul_share",
+                                    "intra_bytes",
+                                    "inter_bytes",
+                                    "switch_seconds",
+                                    "switch_share",
+                                    "padding_share",
+                                    "hidden_share",
+                                    "bubble_share",
+                                    "slowest_rank",
+                                    "slowest_rank_seconds",
+                                    "median_rank_seconds"};
 
 // Figures of data with several sources: loss/NAME, tokens/NAME.
 bool is_of_source(const std::string& key) { return key.starts_with("loss/") || key.starts_with("tokens/"); }

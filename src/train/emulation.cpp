@@ -1,9 +1,11 @@
 #include "train/emulation.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "comm/measure.hpp"
 #include "simulator/measured_step.hpp"
 
 namespace switchyard::train {
@@ -62,6 +64,9 @@ void set_times(StepRecord& record, const simulator::Simulation& step, Seconds pl
     const auto slowest = std::ranges::min_element(step.ranks, {}, &simulator::RankTime::idle);
     record.slowest_rank = static_cast<int>(slowest - step.ranks.begin());
     record.slowest_rank_time = Seconds{step.step_seconds - slowest->idle};
+    std::vector<double> idles;
+    std::ranges::transform(step.ranks, std::back_inserter(idles), &simulator::RankTime::idle);
+    record.median_rank_time = Seconds{step.step_seconds - comm::median(idles)};
   }
   std::vector<double> waiting(step.ranks.size(), 0);
   for (size_t id = 0; id < program.tasks.size(); ++id)

@@ -28,6 +28,7 @@ void for_each_number(const StepRecord& r, Visit visit) {
   if (r.slowest_rank) {
     visit("slowest_rank", *r.slowest_rank);
     visit("slowest_rank_seconds", r.slowest_rank_time.count);
+    visit("median_rank_seconds", r.median_rank_time.count);
   }
   if (r.hidden_share) visit("hidden_share", *r.hidden_share);
   if (r.checkpoint_time) visit("checkpoint_seconds", r.checkpoint_time->count);

@@ -38,6 +38,7 @@ struct StepRecord {
   std::optional<double> bubble_share{};              // idle / (ranks * time), 0 to 1
   std::optional<int> slowest_rank{};                 // whose compute stream waited least; of several ranks
   Seconds slowest_rank_time{};                       // that this rank did not wait
+  Seconds median_rank_time{};                        // that the median rank did not wait
   std::optional<double> hidden_share{};              // of what runs exchange: time that went by under computing, 0 to 1
   std::optional<Seconds> checkpoint_time{};          // that training stood still for a checkpoint before the step
   std::vector<int> chosen_buckets{};                 // of the job, where each step chooses; otherwise empty
@@ -67,9 +68,9 @@ std::string to_string(const ValidationRecord& record);
 
 /// A log line. Keys: step, loss, lr, grad_norm, tokens, seconds, tokens_per_second, matmul_share, peak_bytes_per_rank,
 /// predicted_peak_bytes_per_rank, peak_bound_bytes_per_rank (arrays), intra_bytes, inter_bytes, switch_seconds,
-/// switch_share, padding_share, bubble_share, slowest_rank, slowest_rank_seconds, hidden_share, checkpoint_seconds,
-/// loss/NAME and tokens/NAME of each source, chosen_buckets (array), emulated (the cluster), skipped. Absent values are
-/// left out.
+/// switch_share, padding_share, bubble_share, slowest_rank, slowest_rank_seconds, median_rank_seconds, hidden_share,
+/// checkpoint_seconds, loss/NAME and tokens/NAME of each source, chosen_buckets (array), emulated (the cluster),
+/// skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
 /// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks, and

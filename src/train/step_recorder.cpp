@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "batch/validate.hpp"
 #include "comm/collectives.hpp"
+#include "comm/measure.hpp"
 #include "comm/metered_fabric.hpp"
 #include "files/disk.hpp"
 #include "kernels/device_memory.hpp"
@@ -180,6 +182,9 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     const auto slowest = std::ranges::min_element(all, {}, &Figures::waiting);
     record.slowest_rank = static_cast<int>(slowest - all.begin());
     record.slowest_rank_time = Seconds{std::max(0.0, seconds - slowest->waiting)};
+    std::vector<double> waits;
+    std::ranges::transform(all, std::back_inserter(waits), &Figures::waiting);
+    record.median_rank_time = Seconds{std::max(0.0, seconds - comm::median(waits))};
   }
   if (collectives > 0) record.hidden_share = hidden / collectives;
   return record;

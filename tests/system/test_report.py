@@ -40,6 +40,35 @@ def measured(run_folder):
 
 
 @pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    """The folder of a run with two sources, which are validated after every other step."""
+    folder = tmp_path_factory.mktemp("validated")
+    for seed, name in enumerate(("web", "code"), 7):
+        tiny.write_corpus(folder / name, tiny.random_documents(seed, 20))
+    job = tiny.write_job(folder / "job.toml", "unused", BUCKETS, run={"ranks": 4, "precision": "fp32", "steps": 4},
+                         validation={"every": 2, "sequences": 12})
+    job.write_text(job.read_text().replace('[data]\npath = "unused"\n', "") + "".join(
+        f'[[{part}.source]]\npath = "{folder / name}"\nname = "{name}"\n' for part in ("data", "validation")
+        for name in ("web", "code")))
+    tiny.train(job, "--out", folder / "run")
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def several(run_folder, tmp_path_factory):
+    """A page of three runs: of the last, the second loss is higher."""
+    folder = tmp_path_factory.mktemp("several")
+    other = folder / "other"
+    shutil.copytree(run_folder, other)
+    log = tiny.read_log(other)
+    log[1]["loss"] += 0.25
+    (other / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    result = tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, other, "--out", folder / "all.html"])
+    assert result.returncode == 0, result.stderr
+    return folder / "all.html"
+
+
+@pytest.fixture(scope="module")
 def simulated(job, tmp_path_factory):
     out = tmp_path_factory.mktemp("simulated")
     result = tiny.run([tiny.PROGRAM, "simulate", job, "--cluster", "demo", "--report", out, "--against",
@@ -72,7 +101,7 @@ def test_a_simulated_page_has_the_simulations_figures(simulated):
 
 def test_a_measured_page_has_the_logs_figures_and_tasks_that_match_the_prediction(measured, run_folder):
     log, run = tiny.read_log(run_folder), data_of(measured)["runs"][0]
-    for key in ("loss", "tokens_per_second", "seconds", "intra_bytes"):
+    for key in ("loss", "tokens_per_second", "seconds", "intra_bytes", "slowest_rank", "median_rank_seconds"):
         assert run["steps"][key] == [line[key] for line in log]
     assert run["memory"]["measured_peak"] == [max(peaks)
                                               for peaks in zip(*(line["peak_bytes_per_rank"] for line in log))]
@@ -237,14 +266,45 @@ CLIPPED = """[...document.querySelectorAll('td, .tile b, .facts span, .headline 
                     cell.getBoundingClientRect().right > window.innerWidth).map((cell) => cell.textContent)"""
 
 
+# Labels of axes that are longer than their figure.
+CUT_LABELS = """[...Bokeh.index].filter((v) => v.model.type === 'Figure').flatMap((v) => {
+  const pen = document.createElement('canvas').getContext('2d');
+  return [...v.model.left, ...v.model.below].filter((axis) => axis.visible && axis.axis_label).filter((axis) => {
+    pen.font = `${axis.axis_label_text_font_size} ${axis.axis_label_text_font}`;
+    const room = v.model.left.includes(axis) ? v.model.outer_height : v.model.outer_width;
+    return pen.measureText(axis.axis_label).width > room;
+  }).map((axis) => axis.axis_label);
+})"""
+
+
+def glyphs_of(page, selector):
+    """Of each figure below the elements: its glyphs, with type, looks and data."""
+    return page.evaluate("""((selector) => {
+      const plain = (value) => (value && typeof value === 'object' && 'value' in value ? value.value : value);
+      const columns = (data) => Object.fromEntries(Object.entries(data).map(([name, column]) => [name, [...column]]));
+      return [...Bokeh.index].filter((v) => v.model.type === 'Figure' && v.el.closest(selector)).map(
+          (v) => v.model.renderers.map((r) => ({
+            type: r.glyph.type, line: plain(r.glyph.line_color), fill: plain(r.glyph.fill_color),
+            dash: plain(r.glyph.line_dash), data: columns(r.data_source.data)
+          })));
+    })(%s)""" % json.dumps(selector))
+
+
+def curves_of(page, figure):
+    """The curves of a figure by name: their points."""
+    return {glyph["data"]["name"][0]: dict(zip(glyph["data"]["x"], glyph["data"]["y"]))
+            for glyph in figure if glyph["type"] == "Line"}
+
+
 @browser.needed
-def test_a_narrow_page_has_every_value_in_sight(simulated, measured, ringed):
-    for path in (simulated[0], measured, ringed[1]):
+def test_a_narrow_page_has_every_value_in_sight(simulated, measured, ringed, several):
+    for path in (simulated[0], measured, ringed[1], several):
         with browser.Browser(width=390, height=800) as page:
             assert page.open(path) == "ready", page.errors()
             page.evaluate("document.querySelectorAll('summary').forEach((summary) => summary.click())")
             assert page.evaluate("document.documentElement.scrollWidth") <= 390
             assert page.evaluate(CLIPPED) == [] and page.errors() == []
+            assert page.evaluate(CUT_LABELS) == []
 
 
 @browser.needed
@@ -308,21 +368,96 @@ def test_the_documents_of_a_replica_are_chosen_and_listed(ringed):
 
 
 @browser.needed
-def test_equal_losses_are_told_apart_by_their_differences(run_folder, tmp_path):
-    other = tmp_path / "other"
-    other.mkdir()
-    for name in ("job.toml", "log.jsonl"):
-        (other / name).write_bytes((run_folder / name).read_bytes())
-    log = tiny.read_log(other)
-    log[1]["loss"] += 0.25
-    (other / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
-    page_file = tmp_path / "all.html"
-    assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, other, "--out", page_file]).returncode == 0
+def test_equal_losses_are_told_apart_by_their_differences(several, run_folder):
     with browser.Browser() as page:
-        page.open(page_file)
+        page.open(several)
         told = page.evaluate("[...document.querySelectorAll('#loss-difference p')].map((p) => p.textContent)")
         assert told == [f"{run_folder.name}: the same loss as {run_folder.name} in all 3 steps.",
                         "other: the largest difference is 0.250, at step 2."]
+        [figure] = glyphs_of(page, "#loss-difference")
+        lines = [glyph["data"]["y"] for glyph in figure if glyph["type"] == "Line"]
+        assert lines == [[0, 0, 0], [0, pytest.approx(0.25), 0]]
+
+
+@browser.needed
+def test_losses_are_shown_by_source_and_validations_by_length_and_source(validated, tmp_path):
+    page_file = tmp_path / "page.html"
+    assert tiny.run([tiny.PROGRAM, "report", validated, "--out", page_file]).returncode == 0
+    log = {line["step"]: line for line in tiny.read_log(validated)}
+    validations = {line["step"]: line for line in
+                   map(json.loads, (validated / "validation.jsonl").read_text().splitlines())}
+    assert set(validations) == {2, 4}
+
+    def losses(lines, **keys):
+        return {name: pytest.approx({step: line[key] for step, line in lines.items() if key in line})
+                for name, key in keys.items()}
+
+    def figures(page):
+        labels = page.evaluate("[...document.querySelectorAll('#steps [role=img]')].map((f) => f.ariaLabel)")
+        return dict(zip(labels, (curves_of(page, figure) for figure in glyphs_of(page, "#steps")), strict=True))
+
+    sources = {"all": "loss", "web": "loss/web", "code": "loss/code"}
+    lengths = {"all": "loss", "up to 48 tokens": "loss/to 48", "up to 20 tokens": "loss/to 20"}
+    with browser.Browser() as page:
+        assert page.open(page_file) == "ready" and page.errors() == []
+        shown = figures(page)
+        assert shown["loss by source by step"] == losses(log, **sources)
+        assert shown["validation loss by length by step"] == losses(validations, **lengths)
+        assert shown["validation loss by source by step"] == losses(validations, **sources)
+        keys = page.evaluate("[...document.querySelectorAll('#steps .two .keys')].map((keys) => "
+                             "[...keys.children].map((key) => key.textContent))")
+        assert [set(names) for names in keys] == [set(sources), set(lengths), set(sources)]
+        assert page.evaluate(CUT_LABELS) == []
+        others = page.evaluate("[...document.querySelectorAll('#steps option')].map((option) => option.value)")
+        assert "tokens/web" in others and not any(name.startswith(("loss", "validation")) for name in others)
+
+    other = tmp_path / "other"
+    shutil.copytree(validated, other)
+    assert tiny.run([tiny.PROGRAM, "report", validated, other, "--out", page_file]).returncode == 0
+    with browser.Browser() as page:
+        assert page.open(page_file) == "ready" and page.errors() == []
+        curves = figures(page)["validation loss by source by step"]
+        assert set(curves) == {f"{part}, {run}" for part in sources for run in ("run", "other")}
+        figure = next(figure for figure in glyphs_of(page, "#steps")
+                      if any(glyph["data"]["name"][0] == "web, other" for glyph in figure))
+        assert len({(glyph["line"], str(glyph["dash"])) for glyph in figure if glyph["type"] == "Line"}) == 6
+
+
+@browser.needed
+@pytest.mark.parametrize("median", [True, False])
+def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(run_folder, tmp_path, median):
+    copy, count = tmp_path / "run", 14
+    copy.mkdir()
+    (copy / "job.toml").write_text(re.sub(r"(?m)^steps = 3$", f"steps = {count}", (run_folder / "job.toml").read_text()))
+    [_, line, _] = tiny.read_log(run_folder)
+    shares = {step: 7 * step % 15 / 20 for step in range(1, count + 1)}  # no two are equal
+    log = [line | {"step": step, "seconds": 2, "slowest_rank": step % 4, "slowest_rank_seconds": 1.5,
+                   "median_rank_seconds": 1.5 - 2 * share} for step, share in shares.items()]
+    if not median:  # as of earlier versions
+        log = [{key: value for key, value in line.items() if key != "median_rank_seconds"} for line in log]
+    (copy / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
+    assert tiny.run([tiny.PROGRAM, "report", copy]).returncode == 0
+    with browser.Browser() as page:
+        assert page.open(copy / "report.html") == "ready" and page.errors() == []
+        ranks, *above = glyphs_of(page, "#slowest")
+        assert [(glyph["type"], glyph["data"]["x"], glyph["data"]["y"]) for glyph in ranks] == [
+            ("Scatter", list(shares), [step % 4 for step in shares])]
+        rows = page.evaluate("[...document.querySelectorAll('#slowest tbody tr')].map((row) => "
+                             "[...row.children].map((cell) => cell.textContent))")
+        assert page.evaluate(CUT_LABELS) == []
+
+    def text_of(seconds):
+        return f"{seconds:.2f} s" if seconds >= 1 else f"{1e3 * seconds:.0f} ms"
+
+    if median:
+        [curve] = above
+        assert curve[0]["data"]["y"] == pytest.approx(list(shares.values()))
+        worst = sorted(sorted(shares, key=shares.get)[-10:])
+        assert rows == [[str(step), str(step % 4), "1.50 s", text_of(1.5 - 2 * shares[step]),
+                         text_of(2 * shares[step]), f"{100 * shares[step]:.1f} %"] for step in worst]
+    else:
+        assert above == [] and rows == [[str(step), str(step % 4), "1.50 s", "\u2013", "\u2013", "\u2013"]
+                                        for step in range(1, 11)]
 
 
 @browser.needed
@@ -336,6 +471,11 @@ def test_the_timeline_is_steered_with_keys_and_searched(simulated):
         assert near[1] - near[0] == pytest.approx(0.8 * (end - start))
         page.evaluate(press + "('d')")
         assert page.evaluate(RANGE)[0] == pytest.approx(near[0] + 0.08 * (end - start))
+        page.evaluate(press + "('a')")
+        assert page.evaluate(RANGE) == pytest.approx(near)
+        page.evaluate(press + "('s')")
+        assert page.evaluate(RANGE) == pytest.approx([start, end])
+        page.evaluate(press + "('w')")
         page.evaluate(press + "('0')")
         assert page.evaluate(RANGE) == pytest.approx([start, end])
         search = """(text) => { const field = document.querySelector('.search input');
@@ -345,11 +485,68 @@ def test_the_timeline_is_steered_with_keys_and_searched(simulated):
         assert page.evaluate(f"({search})('nothing like this')") == "nothing found"
         assert page.evaluate(RANGE) == pytest.approx([start, end])
         assert re.match(r"\d+ spans, .*Enter", page.evaluate(f"({search})('Backward rank')"))
-        found = page.evaluate(RANGE)
-        assert found[1] - found[0] < 0.5 * (end - start)
-        bands = page.evaluate("[...document.querySelectorAll('.timeline .keys')][0].textContent")
-        assert "strategy 1,2,2: " in bands and "strategy 4,1,1: " in bands and "document" in bands
+        enter = "document.querySelector('.search input').dispatchEvent(new KeyboardEvent('keydown', {key: 'Enter'}))"
+        marked = glyphs_of(page, ".timeline")[1][-1]["data"]
+        marks = list(zip(marked["left"], marked["right"]))
+        assert len(set(marks)) > 1
+        for left, right in [*marks, marks[0]]:  # the search has shown the first
+            assert page.evaluate(RANGE) == pytest.approx([3 * left - 2 * right, 3 * right - 2 * left])
+            page.evaluate(enter)
         assert page.evaluate("getComputedStyle(document.querySelector('.timeline .axis')).position") == "sticky"
+
+
+# The keys of an element's colours: text and colour of each, as "#rrggbb".
+KEYS = """((selector) => Object.fromEntries([...document.querySelectorAll(selector + ' .key')].map((key) => {
+  const color = getComputedStyle(key.querySelector('i')).backgroundColor.match(/\\d+/g);
+  return [key.textContent, '#' + color.map((part) => Number(part).toString(16).padStart(2, '0')).join('')];
+})))"""
+
+
+@browser.needed
+def test_the_timeline_has_bands_of_strategies_and_spans_without_borders(simulated):
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        _, glyphs = glyphs_of(page, ".timeline")  # after the strip with the time axis
+        keys = page.evaluate(KEYS + "('.timeline')")
+        timeline = data_of(simulated[0])["runs"][0]["timelines"][0]
+        bands = next(glyph["data"] for glyph in glyphs if glyph["fill"] == {"field": "color"}
+                     and all(top < 0 for top in glyph["data"]["top"]))
+        assert [what.split(":")[0] for what in bands["what"]] == ["strategy 1,2,2", "strategy 4,1,1"]
+        assert len(set(bands["color"])) == 2
+        for what, color, length in zip(bands["what"], bands["color"], bands["length"]):
+            assert "document" in what and keys[what] == color and length.endswith("s, predicted")
+        assert all(0 <= left < right <= 1.001e3 * timeline["predicted_seconds"]
+                   for left, right in zip(bands["left"], bands["right"]))
+        names = [glyph["data"]["text"] for glyph in glyphs if glyph["type"] == "Text"]
+        assert len(names) == 1 and set(names[0]) <= {"1,2,2", "4,1,1"} and names[0]
+
+        kinds = data_of(simulated[0])["kinds"]
+        spans = {glyph["data"]["what"][0]: glyph for glyph in glyphs if "index" in glyph["data"]}
+        assert set(spans) == {kinds[kind] for kind in timeline["spans"]["kind"]}
+        for what, glyph in spans.items():
+            assert glyph["line"] is None, what
+            assert glyph["fill"] == keys["idle: waiting for the next task" if what == "waiting" else what]
+        waits = spans["waiting"]["data"]["name"]
+        assert "until all ranks have ended the step" in waits
+        assert any(name.startswith("before micro-batch ") for name in waits)
+
+
+@browser.needed
+def test_every_bar_of_the_candidates_has_its_value(simulated):
+    units = {"s": 1, "ms": 1e-3, "\u00b5s": 1e-6, "B": 1, "KiB": 2**10, "MiB": 2**20}
+    able = sorted((c for c in data_of(simulated[0])["runs"][0]["candidates"] if c["seconds"] is not None),
+                  key=lambda c: (not c["fits"], c["seconds"]))
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        figures = glyphs_of(page, "#candidates")
+    for field, (bars, texts) in zip(("seconds", "peak"), figures, strict=True):
+        assert (bars["type"], texts["type"]) == ("HBar", "Text") and len(able) == 7
+        assert bars["data"] == texts["data"]
+        shown = [number * units[unit] for number, unit in
+                 ((float(text.split()[0]), text.split()[1]) for text in texts["data"]["text"])]
+        assert shown == pytest.approx([c[field] for c in able], rel=0.01)
+        ratio = shown[0] / bars["data"]["right"][0]
+        assert [ratio * right for right in bars["data"]["right"]] == pytest.approx(shown, rel=0.02)
 
 
 def wait_until(there, seconds=60):
@@ -397,10 +594,10 @@ def test_pages_draw_without_errors_and_without_a_network(simulated, measured, ru
     assert tiny.run([tiny.PROGRAM, "report", run_folder, run_folder, "--out", both]).returncode == 0
     for path, sections in [(simulated[0], {"timeline", "shares", "longest", "memory", "buckets", "documents",
                                            "links", "switches", "candidates"}),
-                           (measured, {"steps", "timeline", "shares", "longest", "memory", "buckets", "documents",
-                                       "links", "switches"}),
-                           (both, {"steps", "timeline", "shares", "longest", "memory", "buckets", "documents", "links",
-                                   "switches"})]:
+                           (measured, {"steps", "timeline", "shares", "longest", "slowest", "memory", "buckets",
+                                       "documents", "links", "switches"}),
+                           (both, {"steps", "timeline", "shares", "longest", "slowest", "memory", "buckets",
+                                   "documents", "links", "switches"})]:
         with browser.Browser() as page:
             assert page.open(path) == "ready", page.errors()
             assert page.errors() == [] and len(page.requests()) == 1

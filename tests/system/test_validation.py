@@ -22,6 +22,13 @@ def validations(out):
     return [json.loads(line) for line in (out / "validation.jsonl").read_text().splitlines()]
 
 
+def events(out):
+    """The validations that TensorBoard shows: a value for each tag and step."""
+    words = [tiny.PYTHON, tiny.ROOT / "tests" / "files" / "read_events.py", out]
+    lines = [line.rsplit(" ", 3) for line in tiny.run(words).stdout.splitlines()]
+    return {(tag, int(step)): float(value) for tag, step, value, _ in lines if tag.startswith("validation/")}
+
+
 def run_with_validation(tmp_path, corpus, ranks, buckets, validation, **sections):
     job = tiny.write_job(tmp_path / "job.toml", corpus, buckets, validation=validation,
                          **({"run": {"ranks": ranks, "steps": 3}} | sections))
@@ -76,7 +83,10 @@ def test_parts_by_length_and_by_source_make_up_the_whole(tmp_path, corpus):
         "[[validation.source]]\n" + "".join(f"{key} = {tiny.toml(value)}\n" for key, value in source.items())
         for source in sources))
     tiny.train(job, "--out", tmp_path / "out")
-    record = validations(tmp_path / "out")[-1]
+    [record] = validations(tmp_path / "out")
+    assert {"loss", "loss/to 48", "loss/web", "tokens/code", "seconds"} < record.keys()
+    assert events(tmp_path / "out") == {(f"validation/{key}", 1): pytest.approx(value, rel=1e-6)
+                                        for key, value in record.items() if key != "step"}
     for parts in (("to 48", "to 20"), ("web", "code")):
         assert sum(record[f"tokens/{part}"] for part in parts) == record["tokens"]
         losses = [record[f"loss/{part}"] for part in parts]

@@ -70,6 +70,8 @@ TEST_F(EmulationTest, takes_as_long_as_the_links_of_the_cluster_need) {
     EXPECT_GT(line.at("seconds").get<double>(), bytes / 2 / (100e3 / 8));
     EXPECT_LT(line.at("seconds").get<double>(), 1.5 * bytes / (100e3 / 8));
     EXPECT_GT(line.at("bubble_share").get<double>() + line.at("hidden_share").get<double>(), 0);
+    EXPECT_GT(line.at("median_rank_seconds").get<double>(), 0.1 * line.at("slowest_rank_seconds").get<double>());
+    EXPECT_LE(line.at("median_rank_seconds"), line.at("slowest_rank_seconds"));
   }
 }
 

@@ -27,6 +27,7 @@ StepRecord example() {
           .bubble_share = 0.25,
           .slowest_rank = 2,
           .slowest_rank_time = {3.5},
+          .median_rank_time = {3.25},
           .hidden_share = 0.75};
 }
 
@@ -36,7 +37,7 @@ TEST(Metrics, ALogLineHasEveryFieldUnderItsName) {
       R"({"step":12,"loss":4.5,"lr":0.0003,"grad_norm":1.25,"tokens":16384,"seconds":4.0,"tokens_per_second":4096.0,)"
       R"("matmul_share":0.5,"intra_bytes":5000000000,"inter_bytes":7,"switch_seconds":1.0,"switch_share":0.25,)"
       R"("padding_share":0.125,"bubble_share":0.25,"slowest_rank":2,"slowest_rank_seconds":3.5,)"
-      R"("hidden_share":0.75,"peak_bytes_per_rank":[100,300,200],)"
+      R"("median_rank_seconds":3.25,"hidden_share":0.75,"peak_bytes_per_rank":[100,300,200],)"
       R"("predicted_peak_bytes_per_rank":[110,290,200],"peak_bound_bytes_per_rank":[120,310,200],"skipped":false})");
 }
 

@@ -10,9 +10,9 @@ window.addEventListener("unhandledrejection", (event) => error(String(event.reas
 
 Bokeh.set_log_level("warn");
 head();
-for (const draw of
-         [steps, timelines, shares, longestTasks, memory, buckets, documents, links, matrices, candidates])
-  draw();
+const sections =
+    [steps, timelines, shares, longestTasks, slowestRanks, memory, buckets, documents, links, matrices, candidates];
+for (const draw of sections) draw();
 document.getElementById("page").append(
     el("footer", {}, "Drawn with BokehJS (BSD 3-clause licence, in the source of this page)."));
 Promise.all(views).then(() => {

@@ -14,9 +14,10 @@ function lossDifferences(node, runs, draw) {
   const [first, ...others] = runs.filter((run) => run.steps.loss);
   if (!others.length) return;
   const place = node.appendChild(el("div", {id: "loss-difference"}));
+  const curves = curvesOf(others, ["loss"], () => "");
   draw(
-      place, "loss", `loss less that of ${short(first.name)}`,
-      (run) => run === first ? null : lossDifference(run, first));
+      place, `loss less that of ${short(first.name)}`,
+      curves.map((curve) => ({...curve, values: lossDifference(curve.run, first)})));
   for (const run of others) {
     const known = lossDifference(run, first)
                       .map((value, i) => [Math.abs(value), run.steps.step[i], value])
@@ -30,47 +31,92 @@ function lossDifferences(node, runs, draw) {
   }
 }
 
+// Curves of the columns that runs have, with names and looks that differ: of one column each run has its colour, of
+// several each curve. nameOf: a column's name; "" if the run's name says enough.
+function curvesOf(runs, columns, nameOf) {
+  const all = runs.flatMap((run) => columns.filter((column) => run.steps[column]).map((column) => ({run, column})));
+  return all.map(({run, column}, k) => {
+    const r = page.runs.indexOf(run), color = columns.length > 1 ? k : r, name = nameOf(column);
+    return {
+      run,
+      values: run.steps[column],
+      name: name && several ? `${name}, ${run.name}` : name || run.name,
+      // Steps without a validation are no gaps of its curve, nor are those without a document of a source.
+      sparse: column.includes("/"),
+      color: RUN_COLORS[color % 8],
+      // Dashes of later runs let the equal curve of an earlier one show through.
+      dash: color >= 8 ? [2, 2 + (color >> 3)] : r > 0 ? [7, 3 + 2 * (r % 4)] : "solid"
+    };
+  });
+}
+
+// Draws curves by step into `into`, with linked ranges. dots: without lines.
+function stepFigures(runs) {
+  const first = Math.min(...runs.map(({steps}) => steps.step[0])),
+        final = Math.max(...runs.map(({steps}) => last(steps.step))), edge = Math.max(0.5, 0.02 * (final - first));
+  const ranges = [];
+  return (into, label, curves, {dots = false} = {}) => {
+    const x_range = linked(new Bokeh.Range1d({start: first - edge, end: final + edge}), ranges);
+    const figure = chart(into, `${label} by step`, {x_range, x_axis_label: "step", y_axis_label: label, height: 250});
+    figure.xaxes[0].ticker = new Bokeh.AdaptiveTicker({min_interval: 1, mantissas: [1, 2, 5], num_minor_ticks: 0});
+    curves.forEach(({run, values, name, sparse, color, dash}, c) => {
+      const points = values.map((y, i) => [run.steps.step[i], y === null ? NaN : y])
+                         .filter(([, y]) => !sparse || !Number.isNaN(y));
+      const source = new Bokeh.ColumnDataSource(
+          {data: {x: points.map(([x]) => x), y: points.map(([, y]) => y), name: points.map(() => name)}});
+      const many = points.length > 150, x = {field: "x"}, y = {field: "y"}, drawn = [];
+      if (!dots) drawn.push(figure.line(x, y, {source, line_color: color, line_width: 2, line_dash: dash}));
+      const size = (many ? 3 : 5) + (dots ? 2 * (curves.length - 1 - c) : 0);  // equal dots of later runs lie inside
+      if (dots || !many) drawn.push(figure.scatter(x, y, {source, size, fill_color: color, line_color: null}));
+      hover(
+          figure, [last(drawn)], ["step @x: <b>@y</b>", ...(curves.length > 1 ? ["@name"] : [])],
+          {mode: "mouse", line_policy: "nearest"});
+    });
+    return figure;
+  };
+}
+
+const curveKeys = (curves) => el("div", {class: "keys"}, curves.map(({color, name}) => keyOf(color, name)));
+
+// Figures of documents by part, the whole first: [label, columns].
+function figuresByPart(columns) {
+  const parts = columns.filter((name) => name.startsWith("validation/loss/")),
+        lengths = parts.filter((name) => /\/to \d+$/.test(name)),
+        sources = parts.filter((name) => !lengths.includes(name));
+  const own = columns.filter((name) => name.startsWith("loss/"));
+  const figures = [["loss by source", ["loss", ...own], own]];
+  figures.push(["validation loss by length", ["validation/loss", ...lengths], lengths]);
+  figures.push(["validation loss by source", ["validation/loss", ...sources], sources]);
+  const shown = figures.filter(([, , some]) => some.length);
+  if (!parts.length && columns.includes("validation/loss")) shown.push(["validation loss", ["validation/loss"]]);
+  return shown;
+}
+
+function partName(column) {
+  const name = column.replace(/^validation\//, "").replace(/^loss\/?/, "");
+  return name === "" ? "all" : /^to \d+$/.test(name) ? `up ${name} tokens` : name;
+}
+
 function steps() {
   const runs = page.runs.filter((run) => run.steps);
   if (!runs.length) return;
   const node = section("steps", "Loss and throughput", "Per optimizer step.");
   const grid = node.appendChild(el("div", {class: "two"}));
-  const numbers = runs.flatMap((run) => run.steps.step), first = Math.min(...numbers), final = Math.max(...numbers),
-        edge = Math.max(0.5, 0.02 * (final - first));
-  const ranges = [];
-  const draw = (into, column, label, valuesOf = (run) => run.steps[column]) => {
-    const x_range = linked(new Bokeh.Range1d({start: first - edge, end: final + edge}), ranges);
-    const figure = chart(into, `${label} by step`, {x_range, x_axis_label: "step", y_axis_label: label, height: 250});
-    figure.xaxes[0].ticker = new Bokeh.AdaptiveTicker({min_interval: 1, mantissas: [1, 2, 5], num_minor_ticks: 0});
-    page.runs.forEach((run, r) => {
-      if (!run.steps || !run.steps[column] || !valuesOf(run)) return;
-      // Steps without a validation are no gaps of its curve.
-      const sparse = column.startsWith("validation/"), values = valuesOf(run),
-            points = values.map((y, i) => [run.steps.step[i], y === null ? NaN : y]).filter(
-                ([, y]) => !sparse || !Number.isNaN(y));
-      const source = new Bokeh.ColumnDataSource(
-          {data: {x: points.map(([x]) => x), y: points.map(([, y]) => y), run: points.map(() => run.name)}});
-      // Dashes of later runs let the equal curve of an earlier one show through.
-      figure.line(
-          {field: "x"}, {field: "y"},
-          {source, line_color: RUN_COLORS[r % 8], line_width: 2, line_dash: r > 0 ? [7, 3 + 2 * (r % 4)] : "solid"});
-      const dots = figure.scatter(
-          {field: "x"}, {field: "y"},
-          {source, size: run.steps.step.length > 150 ? 0 : 5, fill_color: RUN_COLORS[r % 8], line_color: null});
-      hover(figure, [dots], ["step @x: <b>@y</b>", ...(several ? ["@run"] : [])], {mode: "mouse"});
-    });
-    return figure;
-  };
+  const draw = stepFigures(runs), columns = [...new Set(runs.flatMap((run) => Object.keys(run.steps)))];
+  const single = (into, column, label) => draw(into, label, curvesOf(runs, [column], () => ""));
   const cell = () => grid.appendChild(el("div", {}));
-  draw(cell(), "loss", "loss (natural log)");
-  draw(cell(), "tokens_per_second", "tokens per second");
-  if (runs.some((run) => run.steps["validation/loss"]))
-    draw(cell(), "validation/loss", "validation loss (natural log)");
-  if (several)
-    node.append(el("div", {class: "keys"}, runs.map((run) => keyOf(RUN_COLORS[page.runs.indexOf(run) % 8], run.name))));
+  single(cell(), "loss", "loss (natural log)");
+  single(cell(), "tokens_per_second", "tokens per second");
+  const figures = figuresByPart(columns);
+  for (const [label, of] of figures) {
+    const curves = curvesOf(runs, of, of.length > 1 ? partName : () => ""), place = cell();
+    draw(place, label, curves);
+    if (curves.length > 1) place.append(curveKeys(curves));
+  }
+  if (several) node.append(curveKeys(curvesOf(runs, ["step"], () => "")));
   lossDifferences(node, runs, draw);
-  const others = [...new Set(runs.flatMap((run) => Object.keys(run.steps)))].filter(
-      (name) => !["step", "loss", "tokens_per_second", "validation/loss"].includes(name));
+  const shown = ["step", "loss", "tokens_per_second", ...SLOWEST, ...figures.flatMap(([, of]) => of)];
+  const others = columns.filter((name) => !shown.includes(name));
   if (!others.length) return;
   const place = el("div", {});
   const choice =
@@ -78,7 +124,7 @@ function steps() {
          others.map((name) => el("option", {value: name}, name.replaceAll("_", " "))));
   const show = () => {
     place.replaceChildren();
-    draw(place, choice.value, choice.value.replaceAll("_", " "));
+    single(place, choice.value, choice.value.replaceAll("_", " "));
   };
   if (others.includes("seconds")) choice.value = "seconds";
   node.append(el("div", {class: "small"}, "Another figure: ", choice), place);
