@@ -98,6 +98,20 @@ class Setup(unittest.TestCase):
         self.assertIn("\ntorch==2.13.0\n", (ROOT / "packages/requirements.in").read_text())
         self.assertEqual((ROOT / "pyproject.toml").read_text().count('"torch==2.13.0"'), 2)
 
+    def test_torch_that_is_there_is_not_fetched_again(self):
+        self.run_setup()
+        for version, calls in (("2.13.0", TORCH[2:]), ("2.13.0+cpu", TORCH[2:]), ("2.13.1", TORCH), ("12.13.0", TORCH)):
+            (self.root / ".venv/setup.stamp").unlink()
+            self.script(".venv/bin/python", f"echo {version}")
+            self.assertEqual(self.run_setup()[2][1:], calls, version)
+
+    def test_a_build_of_torch_with_another_hash_is_refused(self):
+        self.script("bin/pip-stand-in", '[ "$2" != --no-index ]')
+        code, error, _ = self.run_setup()
+        self.assertEqual((code, error), (1, "packages/torch.txt lacks the hash of this build of torch. If it is the one that "
+                                            "you want, add what this prints: .venv/bin/pip hash .venv/torch/*\n"))
+        self.assertEqual(self.run_setup()[0], 1)
+
     def test_changed_requirements_are_installed_again(self):
         self.run_setup()
         with open(self.root / "packages/requirements.txt", "a") as file:

@@ -12,6 +12,7 @@ from . import DataError
 
 CONFIG, SPECIAL_TOKENS, CHAT_TEMPLATE = "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"
 COMPANIONS = (CONFIG, SPECIAL_TOKENS, "added_tokens.json", CHAT_TEMPLATE, "chat_template.json")
+SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")  # of tokenizers that are written in Python
 MOST_TOKENS = 1 << 31  # token files hold signed 32-bit integers
 
 
@@ -112,6 +113,10 @@ def load(path):
     else:
         folder = None
     if not os.path.isfile(path):
+        if folder and (other := next((name for name in SLOW if (folder / name).is_file()), None)):
+            raise DataError(f"--tokenizer {folder}: it has {other}, but no tokenizer.json. Write one in Python, with the "
+                            "package transformers: from transformers import AutoTokenizer; AutoTokenizer.from_pretrained("
+                            f"{str(folder)!r}).save_pretrained({str(folder)!r})")
         raise DataError(f"--tokenizer {path}: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train "
                         "one on the inputs.")
     with told(f"--tokenizer {path}: not a Hugging Face tokenizer.json"):

@@ -269,6 +269,28 @@ def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
                                                                                                    *arguments, spec)
 
 
+def test_a_folder_with_a_slow_tokenizer_alone_is_told_the_line_that_adds_the_fast_one(tmp_path, capsys):
+    pytest.importorskip("transformers")
+    (tmp_path / "a.txt").write_text("lower")
+    folder = tmp_path / "slow"
+    folder.mkdir()
+    arguments = ("--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", folder)
+    (folder / "tokenizer.model").write_text("")
+    assert f"--tokenizer {folder}: it has tokenizer.model, but no tokenizer.json. Write one in" in fails(capsys, *arguments)
+    (folder / "tokenizer.model").unlink()
+    words = [*"lower", "Ġ", "lo", "low", "<|endoftext|>"]
+    (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nl o\nlo w\n")
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    message = fails(capsys, *arguments)
+    assert "it has vocab.json, but no tokenizer.json" in message
+    exec(message.partition("the package transformers: ")[2], {})  # noqa: S102
+    assert prepare(*arguments) == 0
+    tokenizer = CorpusReader(tmp_path / "out").tokenizer
+    assert [tokenizer.id_to_token(number) for number in CorpusReader(tmp_path / "out").ids(0)] == [
+        "low", "e", "r", "<|endoftext|>"]
+
+
 def test_the_text_is_found_under_its_usual_keys(tmp_path, capsys):
     """Row by row, or in the columns of a table: "text" before "content"."""
     out = tmp_path / "out"

@@ -80,6 +80,17 @@ def test_the_commands_from_own_files_to_a_resumed_run_work_as_written(tmp_path):
                                                                       (tmp_path / "models/mine").iterdir()}
 
 
+def test_the_chart_of_the_readme_is_of_the_run_that_the_demo_is_described_by():
+    chart = re.findall(r"^(?:planned strategies|best single strategy|the usual default) +(\d+)(?: tokens/s)? +(#+)$", README,
+                       re.MULTILINE)
+    table = re.findall(r"^(?:the plan|the best single strategy|the usual default) +(\d+) +[\d.]+%", README, re.MULTILINE)
+    assert len(table) == 3 and [rate for rate, _ in chart] == table
+    plan, single, usual = map(int, table)
+    assert [len(bar) for _, bar in chart] == [round(26 * rate / plan) for rate in (plan, single, usual)]
+    told = re.search(r"The plan is ([\d.]+) times as fast as the best single strategy and ([\d.]+) times as", README)
+    assert told.groups() == (f"{plan / single:.2f}", f"{plan / usual:.2f}")
+
+
 def test_the_make_targets_of_the_readme_exist():
     targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
     told = [line.split()[1] for line in LINES if line.startswith("make ")]

@@ -33,7 +33,14 @@ def test_a_job_that_is_queued_again_keeps_what_it_has_said():
 def test_the_containerfile_passes_its_linter_and_builds_as_the_readme_says():
     # DL3008: versions of Debian's packages are those of the release
     linted(BIN / "hadolint", "--ignore", "DL3008", RECIPES / "Containerfile")
-    assert "RUN make build\n" in (RECIPES / "Containerfile").read_text()
+    before, *commands = re.findall("^RUN (.*)$", (RECIPES / "Containerfile").read_text(), re.MULTILINE)
+    needed = re.fullmatch("apt-get update && apt-get install -y --no-install-recommends (.*) && rm -rf .*", before)[1].split()
+    known = re.findall(r"^\??([\w+.-]+)", (tiny.ROOT / "packages/apt.txt").read_text(), re.MULTILINE)
+    assert "make" in needed and "python3" in needed and set(needed) <= set(known)
+    targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
+    told = (tiny.ROOT / "README.md").read_text()
+    assert commands == ["make build"] and "build" in targets
+    assert all(f"`{command}`" in told or f"\n{command}\n" in told for command in commands), "commands of the README"
 
 
 def pods(document):
