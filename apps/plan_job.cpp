@@ -260,17 +260,29 @@ bool has_ring(const config::Bucket& bucket) {
   });
 }
 
-// The same plan with keys that pass along its rings in steps, of which the planner's model knows nothing; none without
-// rings.
-std::optional<config::Job> in_ring_steps(config::Job job) {
+// The same plan with a change of its rings, of which the planner's model knows nothing; none without rings.
+std::optional<config::Job> with_rings(config::Job job, const std::function<void(config::Strategy&)>& change) {
   bool any = false;
   for (config::Bucket& bucket : job.buckets) {
     if (!has_ring(bucket)) continue;
     any = true;
-    bucket.strategy.exchange = KeyPassing::ring;
+    change(bucket.strategy);
   }
   return any ? std::optional(std::move(job)) : std::nullopt;
 }
+
+// Keys pass along the rings in steps.
+std::optional<config::Job> in_ring_steps(const config::Job& job) {
+  return with_rings(job, [](config::Strategy& strategy) { strategy.exchange = KeyPassing::ring; });
+}
+
+// All documents are divided over the whole ring.
+std::optional<config::Job> with_one_degree(const config::Job& job) {
+  return with_rings(job, [](config::Strategy& strategy) { strategy.ring_degree = config::RingDegree::uniform; });
+}
+
+// The quickest first, those that don't fit last.
+std::tuple<bool, double, bool> order_of(const JudgedPlan& plan) { return {!plan.fits, plan.seconds, plan.own}; }
 
 void finish(JudgedPlan& plan, Trial& trial) {
   trial.keep_to_budget();
@@ -416,9 +428,7 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
     workers_->finish();
     for (const Entry* entry : order)
       if (entry->failed) std::rethrow_exception(entry->failed);
-    std::ranges::stable_sort(order, {}, [](const Entry* entry) {
-      return std::tuple(!entry->plan.fits, entry->plan.seconds, entry->plan.own);
-    });
+    std::ranges::stable_sort(order, {}, [](const Entry* entry) { return order_of(entry->plan); });
     needed = 0;
     std::set<size_t> sizes;  // numbers of buckets
     for (size_t i = 0; i < order.size(); ++i) {
@@ -434,10 +444,29 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
   std::vector<JudgedPlan> plans;
   for (Entry* entry : order)
     if (!entry->trial) plans.push_back(std::move(entry->plan));
+  choose_degrees(plans);
   if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
   choose_codecs(plans);
   for (JudgedPlan& plan : plans) plan.name += codecs_of(plan.job.buckets);
   return plans;
+}
+
+// A degree for each document is chosen by the times of a nominal device: now and then one degree for all is quicker.
+// The quickest plan and the quickest single strategy have the better of both.
+void Contest::choose_degrees(std::vector<JudgedPlan>& plans) {
+  const planner::Request& request = planner_.request();
+  const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
+  for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
+    if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
+    const std::optional<config::Job> job = with_one_degree(plan->job);
+    if (!job) continue;
+    JudgedPlan other = simulated(plan->name + "; one degree of the ring for all documents (ring_degree=uniform)", *job,
+                                 request.hardware, request.steps);
+    if (!other.fits || other.seconds >= plan->seconds) continue;
+    other.choice = plan->choice;
+    *plan = std::move(other);
+  }
+  std::ranges::stable_sort(plans, {}, order_of);
 }
 
 // Of the quickest plan, bucket by bucket and role by role: what the planner's model took is left out where the

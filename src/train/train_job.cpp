@@ -150,15 +150,9 @@ class JobOnRank {
     const auto [batch, plan] = planner_.take(state_.step, state_.cursor);
     const runtime::Probe probe = recorder_.planned();
     const i64 checkpoint_copy = saver_.copied_bytes();
-    rank_.assemble(plan);
-    if (const batch::StepPlan* following = planner_.following()) rank_.assemble_ahead(*following);
-    make_room();
-    const std::vector<bool> read = rank_.documents_read(plan, batch.sequences.size());
-    if (!std::exchange(announced_, true)) recorder_.aside([&] { announce(); });
+    assemble(plan);
     const double lr = learning_rate(rate_, state_.step);
-    const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
-    const runtime::StepResult result = rank_.run(plan, read_documents(sources_, batch.sequences, read, vocabulary()),
-                                                 update, probe, read_labels(sources_, batch.sequences, read));
+    const runtime::StepResult result = run(batch, plan, lr, probe);
     const AfterStep after = recorder_.record({.batch = batch,
                                               .plan = plan,
                                               .learning_rate = lr,
@@ -170,6 +164,22 @@ class JobOnRank {
     saving_ = saving_ && after.saving;
     advance(batch, result.finite);
     return after.stop_signal;
+  }
+
+  // With the next step's plan, if there is room for its code.
+  void assemble(const batch::StepPlan& plan) {
+    rank_.assemble(plan);
+    if (const batch::StepPlan* following = planner_.following()) rank_.assemble_ahead(*following);
+    make_room();
+    if (!std::exchange(announced_, true)) recorder_.aside([&] { announce(); });
+  }
+
+  runtime::StepResult run(const data::Batch& batch, const batch::StepPlan& plan, double lr,
+                          const runtime::Probe& probe) {
+    const std::vector<bool> read = rank_.documents_read(plan, batch.sequences.size());
+    const auto update = [&](double norm) { return update_settings(job_.optimizer, lr, state_.updates + 1, norm); };
+    return rank_.run(plan, read_documents(sources_, batch.sequences, read, vocabulary()), update, probe,
+                     read_labels(sources_, batch.sequences, read));
   }
 
   // Training goes on as soon as every rank has copied its part of home. It waits for the whole checkpoint where a rank

@@ -164,12 +164,14 @@ constexpr unsigned kProblems = cases(140u, 3u), kBounded = cases(20u, 2u);
 
 TEST(Search, finds_what_trying_every_plan_finds) {
   std::set<size_t> buckets;
-  int nothing_fits = 0, reordered = 0, ties = 0, cut = 0, blockwise = 0;
+  int nothing_fits = 0, reordered = 0, ties = 0, cut = 0, blockwise = 0, rings = 0;
   i64 plans = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem problem(seed);
     make_small(problem);
     blockwise += static_cast<int>(std::ranges::count_if(problem.shapes, &Shape::blockwise));
+    rings += static_cast<int>(
+        std::ranges::count_if(problem.shapes, [](const Shape& shape) { return has_ring(shape.placement.mesh); }));
     problem.settings.top = problem.pick({1, 3});
     problem.settings.most_buckets = seed % 10 == 7 ? 1 : 0;
     if (seed % 2 == 0) problem.settings.many = 0;
@@ -206,6 +208,7 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   EXPECT_GT(reordered, 5) << "not the published order";
   EXPECT_GT(cut, 1) << "ZeRO-2 or 3";
   EXPECT_GT(blockwise, 100);
+  EXPECT_GT(rings, 50);
   EXPECT_GT(plans, 1000000);
 }
 

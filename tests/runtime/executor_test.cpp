@@ -163,8 +163,9 @@ TEST(Executor, TensorParallelRanksOfSeveralHostsTrainAsOneRankDoes) {
   }
 }
 
-// Random strategies with tensor parallel ranks, messages that are late at random: loss, global norm and all parameters
-// are equal to the last bit, wherever collectives run, and those of one rank but for rounding.
+// Random strategies with tensor parallel ranks, or whose parameters are gathered for runs, messages that are late at
+// random: loss, global norm and all parameters are equal to the last bit, wherever collectives run, and those of one
+// rank but for rounding.
 TEST(Executor, CollectivesBesideComputingChangeNoBit) {
   std::mt19937 random(14);
   const auto pick = [&](int count) { return static_cast<int>(random() % static_cast<unsigned>(count)); };
@@ -175,8 +176,11 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
                                                       {"tp=4,inner=2"},
                                                       {"tp=2,ulysses=2,inner=2"},
                                                       {"ring=4,packing=stream,exchange=ring"},
-                                                      {"tp=2,ring=2,exchange=ring", "ring=4"}};
-  for (int round = 0; round < 16; ++round) {
+                                                      {"tp=2,ring=2,exchange=ring", "ring=4"},
+                                                      {"dp=4,zero=3", "dp=2,pp=2,zero=2"},
+                                                      {"depth=4", "dp=2,tp=2,zero=2"},
+                                                      {"dp=2,pp=2,zero=3,schedule=zeropp,every=2"}};
+  for (int round = 0; round < 22; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);
     config::StrategySettings settings{.recompute = static_cast<config::Recompute>(pick(3)),

@@ -71,7 +71,11 @@ INSTANTIATE_TEST_SUITE_P(Strategies, Isolation,
                                          std::pair("ring=4,ring_degree=uniform", 4),
                                          std::pair("ring=2,ulysses=2,ring_degree=uniform", 4),
                                          std::pair("ring=3,packing=stream,exchange=ring", 3),
-                                         std::pair("ring=4,packing=stream,exchange=ring", 4)),
+                                         std::pair("ring=4,packing=stream,exchange=ring", 4),
+                                         std::pair("pp=2,ring=2,ring_degree=uniform", 4),
+                                         std::pair("tp=2,ring=2,ring_degree=uniform", 4),
+                                         std::pair("ring=4,zero=3,ring_degree=uniform", 4),
+                                         std::pair("ring=3,exchange=ring,ring_degree=uniform", 3)),
                          [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 }  // namespace

@@ -169,6 +169,17 @@ def degrees_by_length(line):
     return tuple(runs)
 
 
+def test_one_degree_of_the_ring_for_all_documents_is_taken_where_it_is_quicker(tmp_path):
+    """A degree for each document follows the times of a nominal device."""
+    planned = tmp_path / "planned.toml"
+    options = ["--model", "7b", "--context", "65536", "--ranks", "16", "--sequences", "24", "--lengths", "commoncrawl"]
+    result = tiny.run([tiny.PROGRAM, "plan", *options, "--cluster", "h100-80g", "--seconds", "0", "--out", planned])
+    assert "one degree of the ring for all documents (ring_degree=uniform)" in result.stdout, result.stdout
+    one, text = figures("simulate", planned, cluster="h100-80g"), planned.read_text()
+    planned.write_text(text.replace('ring_degree = "uniform"', 'ring_degree = "document"'))
+    assert one["step_seconds"] < figures("simulate", planned, cluster="h100-80g")["step_seconds"]
+
+
 def test_plans_that_are_listed_differ(job):
     """On one host neighbours among the ranks make no plan."""
     lines = [line for line in plan(job, "--top", 12).stdout.splitlines() if re.match(r" *\d+ .* to 512: ", line)]

@@ -1,6 +1,7 @@
 """With any strategies, buckets and settings, five steps in fp64 equal those of one rank and of the reference."""
 
 import json
+import os
 import random
 import re
 
@@ -21,7 +22,7 @@ HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1
          (2, 2, 1), (4, 2, 1), (4, 4, 1), (2, 2, 2)]
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
-RINGS = [1, 1, 2, 3]  # of models whose attention does not store its scores
+RINGS = [1, 1, 2, 3, 4]  # of models whose attention does not store its scores
 DEGREES = ("dp", "tp", "pp", "ulysses", "ring", "depth", "inner")
 STEPS = 5
 
@@ -109,7 +110,8 @@ def random_buckets(draw, name, ranks):
     return [(bound, random_groups(draw, name, ranks, zero_0)) for bound in [tiny.LONGEST, *bounds]]
 
 
-@pytest.mark.parametrize("seed", range(28))
+# SWITCHYARD_RANDOM_STRATEGIES=300 makes a longer run of it.
+@pytest.mark.parametrize("seed", range(int(os.environ.get("SWITCHYARD_RANDOM_STRATEGIES", "40"))))
 def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus, one_rank, seed):
     draw = random.Random(seed)
     name = list(MODELS)[seed % len(MODELS)]
@@ -119,7 +121,13 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
                          run={"ranks": ranks, "home": draw.randrange(len(buckets)), "prefetch": draw.random() < 0.7,
                               "order": draw.sample(range(len(buckets)), len(buckets))})
     print(job.read_text())  # shown if it fails
-    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
+    # Now and then over TCP, or MPI.
+    if ranks <= 4 and seed % 6 == 1:
+        expect_equal(tiny.train_in_processes(job, ranks, tmp_path / "out"), one_rank(name))
+    elif ranks <= 4 and seed % 6 == 4 and tiny.MPI:
+        expect_equal(tiny.train(job, "--out", tmp_path / "out", launcher=[*tiny.MPIRUN, "-n", ranks]), one_rank(name))
+    else:
+        expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
 
 
 @pytest.mark.parametrize("name", ["llama", "qwen3", "dropout"])

@@ -129,6 +129,14 @@ def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
     return processes
 
 
+def train_in_processes(job, ranks, out):
+    """Trains with a process for each rank, as torchrun starts them. Returns the lines of log.jsonl."""
+    for process in start_ranks([command(job, "--out", out)] * ranks):
+        error = process.communicate(timeout=HANG)[1]
+        assert process.returncode == 0, error
+    return read_log(out)
+
+
 def wait_for_steps(process, count):
     """Returns when the process has printed so many steps."""
     seen = []
