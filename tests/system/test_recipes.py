@@ -69,12 +69,13 @@ def test_pods_of_a_kubernetes_job_are_valid_and_start_the_program(path, tmp_path
             assert not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", help_text), option
 
 
-def test_ranks_of_the_mpijob_may_save_before_mpirun_and_the_launcher_are_killed():
-    job = yaml.safe_load((RECIPES / "kubernetes-mpijob.yaml").read_text())
-    launcher = job["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
-    variables = {entry["name"]: entry["value"] for entry in launcher["containers"][0]["env"]}
-    wait = int(variables["OMPI_MCA_odls_base_sigkill_timeout"])  # ahead of SIGTERM, and again ahead of SIGKILL
-    assert wait >= 60 and launcher["terminationGracePeriodSeconds"] > 2 * wait
+# The variable with a launcher's wait, and how many such waits there are before it kills its ranks.
+@pytest.mark.parametrize(("name", "variable", "waits"), [
+    ("mpijob", "OMPI_MCA_odls_base_sigkill_timeout", 2), ("pytorchjob", "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", 1)])
+def test_ranks_may_save_before_the_launcher_and_its_pod_are_killed(name, variable, waits):
+    launcher = next(pods(yaml.safe_load((RECIPES / f"kubernetes-{name}.yaml").read_text())))["spec"]
+    wait = int({entry["name"]: entry["value"] for entry in launcher["containers"][0]["env"]}[variable])
+    assert wait >= 60 and launcher["terminationGracePeriodSeconds"] > waits * wait
 
 
 def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
