@@ -307,7 +307,7 @@ class Contest::Workers {
         while (changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) work(lock);
       });
   }
-  // What has not begun is left out.
+  // Leaves out all tasks that have not begun.
   ~Workers() {
     const std::lock_guard lock(mutex_);
     waiting_.clear();
@@ -440,9 +440,9 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
   return plans;
 }
 
-// Of the quickest plan, bucket by bucket and role by role: what the planner's model took is left out where the
-// simulated step takes no longer without it, and what the model left out, or doesn't know, is taken where it is
-// quicker.
+// Chooses the codecs of the quickest plan, bucket by bucket and role by role: a codec that the planner's model took is
+// left out where the simulated step takes no longer without it, and one that the model left out, or doesn't know, is
+// taken where the step is quicker with it.
 void Contest::choose_codecs(std::vector<JudgedPlan>& plans) {
   const planner::Request& request = planner_.request();
   const config::Compression& allowed = request.allowed;

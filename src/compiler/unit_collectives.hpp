@@ -21,7 +21,7 @@ struct UnitTransfer {
 
 /// The transfer of which a task is a round, or a part of one.
 UnitTransfer unit_transfer_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans);
-/// Of all that steps may have, one of each kind of messages: layers on the same ranks differ in names only.
+/// The transfers that steps may have, one for each kind of messages: layers on the same ranks differ in names only.
 std::vector<UnitTransfer> unit_transfers(const Plans& plans);
 
 /// By parameter, the groups of which all its messages, of all rounds, are the collectives (layout::group_collectives).

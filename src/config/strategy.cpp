@@ -301,7 +301,7 @@ std::vector<i64> nearest_divisors(i64 product, i64 size) {
   return nearest;
 }
 
-// Of degrees whose product is at most the number of ranks. name: of the group in messages.
+// The mesh of a stage with these degrees, whose product is at most the number of ranks. name: the group's, in messages.
 StageMesh mesh_of(const Degrees& degrees, const std::string& name) {
   StageMesh mesh;
   for (const DegreeKey& degree : degree_keys())
@@ -318,7 +318,7 @@ StageMesh mesh_of(const Degrees& degrees, const std::string& name) {
   return mesh;
 }
 
-// In the order of the mesh, from the group's first rank.
+// The ranks of a stage in the order of the mesh. first: the group's first rank.
 std::vector<int> ranks_of_stage(const Degrees& degrees, const StageMesh& mesh, int stage, int first) {
   const int places = mesh[StageAxis::data], wide = static_cast<int>(mesh.ranks()) / places;
   std::vector<int> ranks;

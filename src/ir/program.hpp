@@ -103,7 +103,7 @@ struct Task {
   bool is() const {
     return std::holds_alternative<Kind>(what);
   }
-  /// What several kinds have. InternalError for any other kind.
+  /// Fields that several kinds have. InternalError for any other kind.
   int replica() const;
   int group() const;
   int stage() const;

@@ -343,7 +343,7 @@ i64 Transfers::updated_bytes() const {
   return 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
 }
 
-// By recursive halving of the ranks.
+// Latencies of summing the norm by recursive halving of the ranks.
 double Transfers::norm_seconds() const {
   const cluster::Hardware& hardware = units_.hardware();
   int halvings = 0;

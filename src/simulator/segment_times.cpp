@@ -210,8 +210,8 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, 
   return calls;
 }
 
-// As runtime::KeyTransfer: each round of keys while the blocks before are computed, and gradients back while those
-// behind are.
+// Calls in the order of runtime::KeyTransfer: each round of keys is passed on while the blocks before it are computed,
+// and gradients go back while the blocks behind them are.
 std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const {
   const ir::Queue queue = stage_.overlap ? ir::Queue::collective : ir::Queue::compute;
   std::vector<Piece> steps;

@@ -59,7 +59,7 @@ class Simulator {
   }
 
  private:
-  // What a class of tasks takes of the classes of resources in a segment.
+  // The claims of a class of tasks on the classes of resources in a segment.
   struct FoldedSegment {
     std::vector<Claim> computing;
     std::vector<std::vector<Claim>> exchanging, both;
