@@ -241,7 +241,8 @@ class Trial {
   std::vector<double> seconds_;  // by step
 };
 
-// Behind those of the same max_length, so never the first; runs after the one before it.
+// The job with one bucket more. It comes behind those of the same max_length, so never first, and runs after the one
+// before it.
 config::Job with_bucket(config::Job job, const config::Bucket& bucket) {
   const auto place = std::ranges::find_if(
       job.buckets, [&](const config::Bucket& other) { return other.max_length < bucket.max_length; });

@@ -34,7 +34,7 @@ struct RunPlace {
 struct SegmentCost {
   double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0;
 
-  /// On a micro-batch of T tokens with so many query-key pairs.
+  /// Floating-point operations and bytes for a micro-batch of T tokens with so many query-key pairs.
   double flops(double T, double pairs) const { return flops_per_token * T + flops_per_pair * pairs; }
   double bytes(double T, double pairs) const { return bytes_per_token * T + bytes_per_pair * pairs + bytes_fixed; }
 

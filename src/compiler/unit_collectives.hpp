@@ -24,8 +24,9 @@ UnitTransfer unit_transfer_of(const ir::Task& task, const batch::StepPlan& plan,
 /// The transfers that steps may have, one for each kind of messages: layers on the same ranks differ in names only.
 std::vector<UnitTransfer> unit_transfers(const Plans& plans);
 
-/// By parameter, the groups of which all its messages, of all rounds, are the collectives (layout::group_collectives).
-/// round: the one whose tasks run these: the first one, or the last one of sums; each group is within one of its tasks.
+/// Groups by parameter: their collectives (layout::group_collectives) are all messages of the parameter, of all rounds.
+/// round: the one whose tasks run the collectives: the first one, or the last one of sums; each group is within one of
+/// its tasks.
 struct UnitCollectives {
   int round = 0;
   std::map<int, std::vector<layout::GroupCollective>> of_param{};

@@ -346,7 +346,7 @@ void check_ranks(std::span<const Degrees> groups, int ranks, const std::string& 
              fmt::join(products, " + "), ranks, groups.size() == 1 ? "product is" : "products add up to", ranks);
 }
 
-// On following ranks from the first one. name: of the group in messages.
+// The group with these degrees, on consecutive ranks from `first` on. name: the group's, in messages.
 Group group_of(const Strategy& strategy, const Degrees& degrees, int first, i64 layers, const std::string& name) {
   const int chunks = std::max(1, strategy.chunk_count());
   const i64 pp = degrees.pp;

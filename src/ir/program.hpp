@@ -58,7 +58,7 @@ struct ReduceScatter {
 struct Reduce {
   int unit = -1, round = -1;
 };
-/// Their sums to home's further copies.
+/// Sums of a unit's gradients to home's further copies.
 struct Broadcast {
   int unit = -1, round = -1;
 };

@@ -159,12 +159,12 @@ class CostModel {
     ByKind forward{}, most_forward{}, first_forward{};
     std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
   };
-  /// For times. timed: the pipelines of a step, or, where some wait for one another at each micro-batch, one in place
-  /// of those that do, with the slowest of their micro-batches.
+  /// The replicas of a step, for its time. timed: the pipelines of the step, or, where some wait for one another at
+  /// each micro-batch, one in place of those that do, with the slowest of their micro-batches.
   struct Step {
     const Replicas *replicas, *timed;
   };
-  /// For bounds. timed: the same, but only heavy ones where those are enough.
+  /// The replicas of a step, for bounds. timed: the same, but only heavy ones where those are enough.
   struct BoundedStep {
     const Replicas* timed;
     std::vector<Load> loads{};

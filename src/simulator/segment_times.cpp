@@ -46,7 +46,7 @@ DType type_of(const ir::StageCode& stage, const ir::Instr& instr) {
   return stage.buffers[static_cast<size_t>(instr.out[0])].type.dtype;
 }
 
-// To compare positions: with as many attention pairs as one document of T tokens has.
+// Seconds of a piece with as many attention pairs as one document of T tokens has, to compare positions.
 double total(const Piece& piece, i64 T) {
   return piece.fixed + (0.5 * piece.per_pair + piece.per_square) * static_cast<double>(T) * static_cast<double>(T);
 }
@@ -370,7 +370,7 @@ void Queues::finish(std::vector<Part>& parts) {
   while (!collectives_.empty()) end_first(parts);
 }
 
-// On the slowest position.
+// The piece that a computation takes on its slowest position.
 Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
   const double T = static_cast<double>(tokens);
   Piece slowest;

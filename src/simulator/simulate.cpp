@@ -188,7 +188,7 @@ class Simulator {
            std::ranges::find(segment->times->releases, wait.unit, &UnitMark::unit) != segment->times->releases.end();
   }
 
-  // Or go on, if they stopped within.
+  // Begins ready tasks, or lets those that stopped within go on.
   void begin_ready() {
     for (; !ready_.empty(); ready_.pop_front()) {
       const int id = ready_.front();
