@@ -241,7 +241,8 @@ class Trial {
   std::vector<double> seconds_;  // by step
 };
 
-// Behind those of the same max_length, so never the first; runs after the one before it.
+// The job with one bucket more. It comes behind those of the same max_length, so never first, and runs after the one
+// before it.
 config::Job with_bucket(config::Job job, const config::Bucket& bucket) {
   const auto place = std::ranges::find_if(
       job.buckets, [&](const config::Bucket& other) { return other.max_length < bucket.max_length; });
@@ -319,7 +320,7 @@ class Contest::Workers {
         while (changed_.wait(lock, stop, [&] { return !waiting_.empty(); })) work(lock);
       });
   }
-  // What has not begun is left out.
+  // Leaves out all tasks that have not begun.
   ~Workers() {
     const std::lock_guard lock(mutex_);
     waiting_.clear();
@@ -469,9 +470,9 @@ void Contest::choose_degrees(std::vector<JudgedPlan>& plans) {
   std::ranges::stable_sort(plans, {}, order_of);
 }
 
-// Of the quickest plan, bucket by bucket and role by role: what the planner's model took is left out where the
-// simulated step takes no longer without it, and what the model left out, or doesn't know, is taken where it is
-// quicker.
+// Chooses the codecs of the quickest plan, bucket by bucket and role by role: a codec that the planner's model took is
+// left out where the simulated step takes no longer without it, and one that the model left out, or doesn't know, is
+// taken where the step is quicker with it.
 void Contest::choose_codecs(std::vector<JudgedPlan>& plans) {
   const planner::Request& request = planner_.request();
   const config::Compression& allowed = request.allowed;

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""tools/lengths.py [DIR]: writes recipes/lengths/*.json, histograms of document lengths in the form of `data stats --json`.
+"""tools/lengths.py [DIR]: writes recipes/lengths/*.json, histograms of document lengths in the form of
+`data stats --json`.
 
 They are models with the shape that publications describe, no measurements: a log-normal body, and a Pareto tail whose
 weight is a choice. Bins hold lo <= length < hi, four to an octave; the last one has the documents that are cut off.
@@ -16,16 +17,17 @@ MODELS = {
     "commoncrawl": {
         "body": (6.02, 0.91), "tail": 0.015, "least": 3000, "alpha": 1.1, "longest": 32768,
         "facts": [
-            "tiiuae/falcon-refinedweb, dataset card: 968,000,015 documents of 2,858 bytes in the mean, about 627 tokens",
-            "BEE-spoke-data/falcon-refinedweb-1M_en_medium, dataset card: of documents with 512 to 8192 tokens the median "
-            "is 871, quartiles 653 and 1,315; here 892, 661 and 1,363",
+            "tiiuae/falcon-refinedweb, dataset card: 968,000,015 documents of 2,858 bytes in the mean, about 627 "
+            "tokens",
+            "BEE-spoke-data/falcon-refinedweb-1M_en_medium, dataset card: of documents with 512 to 8192 tokens the "
+            "median is 871, quartiles 653 and 1,315; here 892, 661 and 1,363",
             "HotSPa (SOSP 2024) draws its CommonCrawl documents from falcon-refinedweb, up to 32768 tokens"]},
     "github": {
         "body": (6.6, 1.3), "tail": 0.01, "least": 12000, "alpha": 1.0, "longest": 131072,
         "facts": [
             "RedPajama: 59e9 tokens in 28,793,312 files of GitHub, 2,049 in the mean; here 2,101",
-            "HotSPa (SOSP 2024) draws its GitHub documents from bigcode/starcoderdata, and gives them a bucket more than "
-            "CommonCrawl's: they have more long ones"]},
+            "HotSPa (SOSP 2024) draws its GitHub documents from bigcode/starcoderdata, and gives them a bucket more "
+            "than CommonCrawl's: they have more long ones"]},
 }
 
 
@@ -49,8 +51,8 @@ def histogram(model):
 def text_of(name):
     model = MODELS[name]
     mu, sigma = model["body"]
-    shape = (f"{100 * (1 - model['tail']):g}% log-normal (mu {mu}, sigma {sigma}), the others Pareto (from {model['least']} "
-             f"tokens, alpha {model['alpha']:g}), cut off at {model['longest']}")
+    shape = (f"{100 * (1 - model['tail']):g}% log-normal (mu {mu}, sigma {sigma}), the others Pareto (from "
+             f"{model['least']} tokens, alpha {model['alpha']:g}), cut off at {model['longest']}")
     head = json.dumps({"name": name, "unit": "tokens", "model": shape, "facts": model["facts"]}, indent=1)
     rows = ",\n".join(f"  {json.dumps(row)}" for row in histogram(model))
     return f'{head.removesuffix("}").rstrip()},\n "bins": [\n{rows}\n ]\n}}\n'

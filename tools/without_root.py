@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Gets what building needs where nobody is root and packages are missing: programs and MPI from PyPI into .venv, headers
-of libraries out of packages on PyPI that carry them. What the machine or a conda environment has is used.
+"""Gets what building needs where nobody is root and packages are missing: programs and MPI from PyPI into .venv,
+headers of libraries out of packages on PyPI that carry them. What the machine or a conda environment has is used.
 
 Writes .venv/cmake-options, which tools/build passes to CMake. Exit status 1: something is missing that PyPI lacks.
 """
@@ -32,7 +32,8 @@ LIBRARIES = (
     ("toml++/toml.h", "pytomlpp-1.1.0.tar.gz", "61a0f73e7ba2fe8bba4e99ce6d2701491885850b53aad8f3e46d03c4b31e594d",
      {"pytomlpp-1.1.0/third_party/tomlplusplus/include/toml++/": "toml++/"}),
     ("nlohmann/json.hpp", "nlohmann_json-3.12.0-py3-none-any.whl",
-     "5f6132720fb25d0d70bf0742f8397b49a540dcc193e7312a914f6aa49f054810", {"nlohmann_json/include/nlohmann/": "nlohmann/"}),
+     "5f6132720fb25d0d70bf0742f8397b49a540dcc193e7312a914f6aa49f054810",
+     {"nlohmann_json/include/nlohmann/": "nlohmann/"}),
     ("fmt/format.h", "cmeel_fmt-12.2.0-0-py3-none-manylinux_2_28_x86_64.whl",
      "81f0ea1df41d81bfa097c552bc2adf3a5df49978b91555f7883fd3b89bb7ba61", {"cmeel.prefix/include/fmt/": "fmt/"}),
     ("zstd.h", "zstandard-0.25.0.tar.gz", "7713e1179d162cf5c7906da876ec2ccb9c3a9dcbdffef0cc7f70c3667a205f0b",
@@ -85,7 +86,8 @@ def fetch(url, accept="*/*"):
         with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=60) as answer:
             return answer.read()
     except (urllib.error.URLError, TimeoutError) as error:
-        raise Missing(f"Cannot read {url}: {error}. Set PIP_INDEX_URL to a mirror of PyPI that can be reached.") from error
+        raise Missing(f"Cannot read {url}: {error}. Set PIP_INDEX_URL to a mirror of PyPI that can be "
+                      "reached.") from error
 
 
 def package_file(name, digest):

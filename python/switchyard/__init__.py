@@ -25,7 +25,8 @@ class Error(Exception):
 
 
 def program():
-    """Path of the program: SWITCHYARD_PROGRAM, else that of the wheel, the prefix or the source folder of this module."""
+    """Path of the program: SWITCHYARD_PROGRAM, else that of the wheel, the prefix or the source folder of this
+    module."""
     if told := os.environ.get("SWITCHYARD_PROGRAM"):
         return told
     here = Path(__file__).resolve().parent
@@ -103,7 +104,8 @@ class Corpus:
         folder = Path(folder)
         index = numpy.memmap(folder / "corpus.idx", "u1", "r")
         if bytes(index[:9]) != b"MMIDIDX\0\0" or int(index[9:17].view("<u8")[0]) != 1:
-            raise Error(f"{folder}/corpus.idx is no index of a corpus. Name a folder made by `switchyard data prepare`.")
+            raise Error(f"{folder}/corpus.idx is no index of a corpus. Name a folder made by "
+                        "`switchyard data prepare`.")
         dtype = numpy.dtype(_DTYPES[int(index[17])])
         sequences, marks = (int(number) for number in index[18:34].view("<u8"))
         sizes = index[34:34 + 4 * sequences].view("<i4")

@@ -114,9 +114,9 @@ def load(path):
         folder = None
     if not os.path.isfile(path):
         if folder and (other := next((name for name in SLOW if (folder / name).is_file()), None)):
-            raise DataError(f"--tokenizer {folder}: it has {other}, but no tokenizer.json. Write one in Python, with the "
-                            "package transformers: from transformers import AutoTokenizer; AutoTokenizer.from_pretrained("
-                            f"{str(folder)!r}).save_pretrained({str(folder)!r})")
+            raise DataError(f"--tokenizer {folder}: it has {other}, but no tokenizer.json. Write one in Python, with "
+                            "the package transformers: from transformers import AutoTokenizer; "
+                            f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})")
         raise DataError(f"--tokenizer {path}: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train "
                         "one on the inputs.")
     with told(f"--tokenizer {path}: not a Hugging Face tokenizer.json"):

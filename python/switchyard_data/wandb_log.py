@@ -1,7 +1,7 @@
 """Sends the log of a run to Weights & Biases: `python -m switchyard_data.wandb_log RUN`.
 
-It follows log.jsonl and validation.jsonl in the run's folder until its standard input ends, and then sends what is left;
-for a run that has ended, `< /dev/null`. WANDB_MODE=offline keeps everything in RUN/wandb.
+It follows log.jsonl and validation.jsonl in the run's folder until its standard input ends, and then sends what is
+left; for a run that has ended, `< /dev/null`. WANDB_MODE=offline keeps everything in RUN/wandb.
 """
 
 import argparse

@@ -24,7 +24,7 @@ class StatusLine {
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
-  /// What goes on from now on.
+  /// Sets what the line shows as going on.
   void now(std::string what);
   /// Prints a line of its own above the status line, on a terminal or not.
   void say(const std::string& text);

@@ -36,7 +36,7 @@ struct PhasePlaces {
   std::vector<ReplicaPlaces> replicas{};
 };
 
-/// Of each phase. lengths: of the step's documents.
+/// The places of a step's documents, by phase. lengths: of the documents.
 /// errors  InternalError if a phase's strategy has no bucket
 std::vector<PhasePlaces> document_places(const StepPlan& plan, std::span<const i64> lengths,
                                          std::span<const BucketSpec> buckets, const WorkModel& work);

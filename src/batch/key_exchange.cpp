@@ -168,7 +168,7 @@ class Planner {
       const int place = step_of(delivery);
       delivery.step = steps.at(place);
       for (Part& part : delivery.parts) part.round = delivery.step - 1;
-      // As many rounds as a host has ranks, or those that there are.
+      // Keys from another host come in parts, over as many rounds as a host has ranks, or fewer where there are fewer.
       const auto first = steps.upper_bound(place - hosts_.widest);
       if (host_of(delivery.to) != host_of(delivery.holder)) spread(delivery, first->second - 1);
     }

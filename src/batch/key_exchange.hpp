@@ -60,7 +60,7 @@ struct KeyExchange {
   std::vector<std::vector<KeyMessage>> rounds, returns;
 };
 
-/// Of a micro-batch whose ring ranks are on these hosts; none given: all are on one.
+/// The exchange of keys for a micro-batch whose ring ranks are on these hosts; none given: all are on one.
 /// errors  InternalError if a document's tokens before those of a rank lie on no rank, or a piece has a stride
 KeyExchange key_exchange(const MicroBatch& micro_batch, KeyPassing passing, std::span<const int> hosts = {});
 

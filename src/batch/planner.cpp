@@ -51,7 +51,7 @@ Ring ring_of(const BucketSpec& bucket, std::size_t replica) {
   return bucket.rings.empty() ? Ring{} : bucket.rings[replica];
 }
 
-// Of the documents of a micro-batch on a replica's ring ranks.
+// The ring ranks of a replica on which each document of a micro-batch lies.
 std::vector<Span> spans_of(std::span<const i64> lengths, const BucketSpec& bucket, Ring ring) {
   if (ring.ranks == 1 || bucket.stream) return std::vector<Span>(lengths.size(), {0, ring.ranks});
   const i64 share = (micro_batch_capacity(bucket) + ring.ranks - 1) / ring.ranks;

@@ -63,7 +63,7 @@ constexpr double MeasuredAttention::*kTimes[] = {&MeasuredAttention::per_row, &M
                                                  &MeasuredAttention::per_square};
 constexpr double kLeastShare = 0.25;  // of what the widest heads take, whatever the heads
 
-// Of attention over so many columns with heads as measured.
+// Times of attention over so many columns, interpolated between measured ones with the same heads.
 MeasuredAttention interpolated(const std::vector<MeasuredAttention>& measured, double columns) {
   MeasuredAttention found{.columns = columns, .head_dim = measured.front().head_dim};
   const auto place = [&](size_t i) { return place_of(1, measured[i].columns, 1); };

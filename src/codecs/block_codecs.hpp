@@ -50,8 +50,8 @@ struct ZfpBlock {
   static void decode(const std::byte* from, i64 n, float* x);
 };
 
-/// Of n elements n / OneOf, rounded up, those with the largest magnitudes, the earlier of equal ones: their places in
-/// rising order, a byte each, then their values as bf16. A NaN counts as the largest. OneOf: 32 or 128.
+/// Keeps n / OneOf of n elements, rounded up: those with the largest magnitudes, of equal ones the earlier. A block has
+/// their places in rising order, a byte each, then their values as bf16. A NaN counts as the largest. OneOf: 32 or 128.
 template <int OneOf>
 struct TopBlock {
   static constexpr i64 kBlock = 256;

@@ -25,7 +25,7 @@ void unshuffle(const std::byte* from, i64 n, i64 size, std::byte* to) {
     for (i64 i = 0; i < n; ++i) to[i * size + b] = from[b * n + i];
 }
 
-// Of one message: contexts and room for a part.
+// Room for a part of a message, as it is and shuffled.
 struct Workspace {
   explicit Workspace(i64 part_bytes)
       : plain(static_cast<size_t>(part_bytes)), shuffled(static_cast<size_t>(part_bytes)) {}

@@ -15,7 +15,7 @@ struct Rule {
   bool between_hosts = false, feedback = false;
   auto operator<=>(const Rule&) const = default;
 
-  /// Of a message of so many elements of `type`. none also where encoding would not make it shorter.
+  /// The codec of a message of so many elements of `type`; none also where encoding would not make it shorter.
   Codec codec_for(DType type, i64 elements, bool crosses_hosts) const;
 };
 

@@ -45,7 +45,7 @@ struct Op {
   Block block{}, source{};
   bool add = false;
   DType dtype = DType::f32;
-  // Of a receive whose message is encoded, in place of copying or adding: called with what came, in its turn. The
+  // Set for a receive whose message is encoded: called with what came, in its turn, in place of copying or adding. The
   // message has `encoded` bytes, or, if at_most, no more than these: its sender says how many.
   std::function<void(std::span<const std::byte>)> decode{};
   i64 encoded = 0;

@@ -72,7 +72,7 @@ class StagingPool {
     std::unique_ptr<std::byte[]> memory;
     i64 capacity = 0;
   };
-  /// At least `bytes`, uninitialised, aligned for every element type.
+  /// A buffer of at least `bytes`, uninitialised, aligned for every element type.
   Buffer take(i64 bytes);
   void give(Buffer buffer);
   i64 bytes_kept() const;

@@ -378,7 +378,7 @@ class NcclFabric final : public ForwardingFabric {
     if (!transaction.collectives.empty()) run_collectives(channel, transaction);
   }
 
-  // Those of a group are given to the library together.
+  // Collectives of one group are given to the library together.
   void run_collectives(const Channel& channel, const Transaction& transaction) {
     std::map<std::span<const int>, std::vector<const Collective*>,
              decltype([](const auto& a, const auto& b) { return std::ranges::lexicographical_compare(a, b); })>

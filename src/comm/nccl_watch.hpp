@@ -37,9 +37,9 @@ class NcclWatch {
   NcclWatch& operator=(const NcclWatch&) = delete;
 
   void add(const Channel& whose, std::shared_ptr<NcclCommunicator> communicator);
-  /// Null: there is none.
+  /// The communicator of a channel; null: there is none.
   std::shared_ptr<NcclCommunicator> of(const Channel& whose) const;
-  /// Of one that there is.
+  /// Adds an exchange of a communicator that was added before.
   void add(const Channel& whose, Exchange exchange);
   /// ClusterError if the job has failed.
   void stop_if_failed(const std::string& name) const;

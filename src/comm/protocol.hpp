@@ -58,7 +58,7 @@ std::string heard_nothing(const std::string& who, const Transaction& transaction
                           std::chrono::milliseconds timeout);
 std::string not_taken(const std::string& who, const Transaction& transaction, int peer,
                       std::chrono::milliseconds timeout);
-/// Of messages that a device moves, to or from any of `peers`.
+/// For messages that a device moves, to or from any of `peers`.
 std::string not_exchanged(const std::string& who, const std::string& name, const std::vector<int>& peers,
                           std::chrono::milliseconds timeout);
 std::string device_failed(const std::string& who, const std::string& name, const std::vector<int>& peers,

@@ -86,7 +86,7 @@ struct CrossingKey {
   auto operator<=>(const CrossingKey&) const = default;
 };
 
-// What doesn't depend on the options.
+// Messages of transfers, which don't depend on the options.
 struct Transactions {
   std::map<const layout::MessagePattern*, std::vector<RoundPart>> parts;  // of a round's pattern
   std::map<CrossingKey, Crossing> crossings;

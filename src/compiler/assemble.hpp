@@ -34,7 +34,7 @@ struct RunPlace {
 struct SegmentCost {
   double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0;
 
-  /// On a micro-batch of T tokens with so many query-key pairs.
+  /// Floating-point operations and bytes for a micro-batch of T tokens with so many query-key pairs.
   double flops(double T, double pairs) const { return flops_per_token * T + flops_per_pair * pairs; }
   double bytes(double T, double pairs) const { return bytes_per_token * T + bytes_per_pair * pairs + bytes_fixed; }
 
@@ -60,7 +60,7 @@ struct CompiledStrategy {
   ParamMaps maps;
   std::vector<std::vector<StageCost>> cost;  // [group][stage]
   i64 multiple = 1;                          // T is a multiple of it
-  /// Those of all ring ranks, one after the other; those of one of them, by position.
+  /// The ranks of a replica's stage: of all ring ranks, one after the other; of one ring rank, by position.
   std::vector<int> replica_ranks(int replica, int stage) const;
   std::vector<int> code_ranks(int replica, int stage, int ring) const;
   int ring_ranks(int replica) const;
@@ -98,7 +98,7 @@ class Plans {
   /// stores.
   Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies, int home_anchor,
         switching::Planner planner);
-  /// With a model of its own.
+  /// Plans with a model of their own.
   Plans(ir::Graph graph, const std::vector<config::Strategy>& strategies, int home_anchor, cluster::Cluster cluster,
         switching::Planner planner, const CodeOptions& how = {});
 

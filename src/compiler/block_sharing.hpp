@@ -45,8 +45,8 @@ class BlockSharing {
 
   /// So many reductions of units are on their way or done.
   size_t reductions() const { return reductions_.size(); }
-  /// Those of the first `end` reductions that a member's tasks have not waited for yet, for one that does. So the
-  /// memory of their gradients is freed at a place in the order of computing.
+  /// The tasks of the first `end` reductions that no task of the member has waited for yet, for one that does now. So
+  /// the memory of their gradients is freed at a place in the order of computing.
   std::vector<int> awaited_reductions(int member, size_t end);
   /// A member's task adds to the gradients of a block for the last time in an item.
   void wrote(const Block& block, int unit, int member, int task) { writers_[{block, unit}][member] = task; }

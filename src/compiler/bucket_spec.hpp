@@ -1,4 +1,4 @@
-// What the batch planner is told of a compiled strategy.
+// A compiled strategy as the batch planner needs it.
 #pragma once
 
 #include "batch/planner.hpp"

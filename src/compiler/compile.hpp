@@ -24,7 +24,7 @@ layout::Mesh replica_mesh(const ir::Graph& graph, const config::Strategy& strate
 /// layout.
 layout::Layout param_layout(const ir::Graph& graph, int param, const config::Strategy& strategy,
                             const layout::Mesh& replica);
-/// What the roles of its dims say: every operator can compute with it.
+/// The layout of a parameter that follows from the roles of its dims: every operator can compute with it.
 layout::Layout usual_layout(const ir::Graph& graph, int param, bool sequence_parallel, const layout::Mesh& replica);
 
 /// Layout of an activation (T, features) with a role on a replica mesh. copies: axes that would cut its features if
@@ -40,7 +40,7 @@ RoleLayout role_layout(layout::Role role, const ir::Type& type, bool sequence_pa
 class KnownExchanges {
  public:
   using List = std::vector<std::shared_ptr<const layout::Exchange>>;
-  /// What has this name, made by `plan` where it is new.
+  /// The exchanges with this name; `plan` makes them if it is new.
   List named(const std::string& name, const std::function<List()>& plan);
 
  private:

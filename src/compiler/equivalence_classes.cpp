@@ -26,7 +26,7 @@ struct Equal {
 
 constexpr i64 kMostStates = 1 << 20;  // numbers of a rank's states in a task are below
 
-// Of what a ring rank at a position receives and sends.
+// A fingerprint of the keys that a ring rank at a position receives and sends.
 i64 number_of_messages(const RingKeys& keys, int ring, size_t position, const cluster::Cluster& cluster) {
   const batch::KeyExchange& exchange = keys.exchanges[position];
   Fingerprint hash;

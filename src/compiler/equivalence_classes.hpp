@@ -16,7 +16,7 @@ class EquivalenceClasses {
   /// with_waits: also what a rank's tasks wait for on the rank itself.
   EquivalenceClasses(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
                      const BoxesByRank& boxes, bool with_waits);
-  /// For each rank the first that is like it.
+  /// The first rank of each rank's class, by rank.
   std::vector<int> first_like() const;
 
  private:

@@ -107,8 +107,9 @@ struct UnitUse {
   bool of_run() const { return stage >= 0; }
   auto operator<=>(const UnitUse&) const = default;
 };
-/// What a task's run, gather or reduction has of a unit with those of the same stage, pass and block of micro-batches.
-/// code: of the task's stage. Gathers and reductions have the pass and micro-batch of the use themselves.
+/// The use of a unit that a task's run, gather or reduction shares with those of the same stage, pass and block of
+/// micro-batches. code: of the task's stage. Gathers and reductions have the pass and micro-batch of the use
+/// themselves.
 UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bool gradient);
 /// What a task uses on a rank. The memory of what it uses is freed when the last task that uses it is done.
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);

@@ -27,7 +27,7 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
-// What is taken now, and the most that was.
+// Counts the memory that is taken now, and the peak.
 class Meter {
  public:
   void take(MemoryClass what, i64 bytes) {
@@ -195,7 +195,8 @@ class Replay {
 
   // Runs of a stage that use the same units count as one user of each.
   bool is_alike(const Task& t) const { return t.kind() == TaskKind::run && !stage_of(t).reduces(); }
-  // What unit_uses says of them: of working parameters, and after the forward pass of gradients, too.
+  // The uses that a run has of its units, as in unit_uses: of working parameters (false), and after the forward pass of
+  // gradients, too (true).
   static std::span<const bool> uses_of_run(const Task& run) {
     static constexpr std::array<bool, 2> kUses = {false, true};
     return std::span(kUses).first(run.forward() ? 1 : 2);
@@ -481,7 +482,7 @@ class Replay {
     if (t.forward() && ir::is_last(stage.segment(t.pass()), t.piece())) keep(stage, state);
   }
 
-  // Of the run's keys at the rank's position; empty where they are not encoded.
+  // The exchange of the run's keys at the rank's position; empty where they are not encoded.
   batch::KeyExchange key_exchange_of(const Task& t, const codecs::Rule& encoding) const {
     if (encoding.codec == codecs::Codec::none || compiled(t).ring_ranks(t.replica()) == 1) return {};
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]

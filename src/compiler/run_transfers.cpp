@@ -61,7 +61,7 @@ std::vector<std::vector<int>> holders_of(const ShardMap& map, const std::vector<
   return holders;
 }
 
-// What is moved or added up: tensors of a unit, from some maps to others.
+// The tensors of units that are moved or added up, from some maps to others.
 struct Tensors {
   std::vector<switching::UnitMaps> units{};
   std::vector<std::vector<int>> names{};  // of a unit's tensors: parameters

@@ -188,7 +188,7 @@ ir::LayoutQuery StageBuilder::query_of(const ir::Call& call) {
   return query;
 }
 
-// What the strategy fixes is as the rule needs it.
+// Whether all layouts that the strategy fixes are as the rule needs them.
 bool StageBuilder::fits(const ir::LayoutQuery& query, const ir::LayoutRule& rule) const {
   for (size_t i = 0; i < query.in.size(); ++i)
     if (query.in_fixed[i] && !(rule.needs[i] == query.in[i])) return false;

@@ -50,7 +50,7 @@ const switching::SharedRounds& rounds_of(const UnitTransfer& t, const Plans& pla
   }
 }
 
-// What has to be where.
+// The tensors of a transfer, with the maps from which and to which it brings them.
 std::vector<RunTensor> tensors_of(const UnitTransfer& t, const Plans& plans) {
   if (t.kind == TaskKind::gather || t.kind == TaskKind::reduce_scatter) {
     const CompiledStrategy& s = strategy_of(t, plans);

@@ -21,11 +21,12 @@ struct UnitTransfer {
 
 /// The transfer of which a task is a round, or a part of one.
 UnitTransfer unit_transfer_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans);
-/// Of all that steps may have, one of each kind of messages: layers on the same ranks differ in names only.
+/// The transfers that steps may have, one for each kind of messages: layers on the same ranks differ in names only.
 std::vector<UnitTransfer> unit_transfers(const Plans& plans);
 
-/// By parameter, the groups of which all its messages, of all rounds, are the collectives (layout::group_collectives).
-/// round: the one whose tasks run these: the first one, or the last one of sums; each group is within one of its tasks.
+/// Groups by parameter: their collectives (layout::group_collectives) are all messages of the parameter, of all rounds.
+/// round: the one whose tasks run the collectives: the first one, or the last one of sums; each group is within one of
+/// its tasks.
 struct UnitCollectives {
   int round = 0;
   std::map<int, std::vector<layout::GroupCollective>> of_param{};

@@ -12,16 +12,16 @@
 
 namespace switchyard::compiler {
 
-/// Of a message of so many elements between two ranks. A rank's messages to itself aren't encoded.
+/// The codec of a message of so many elements between two ranks. A rank's messages to itself aren't encoded.
 codecs::Codec codec_of(const codecs::Rule& rule, DType type, i64 elements, int from, int to,
                        const cluster::Cluster& cluster);
-/// Its bytes over the link; 0 to the rank itself; of a lossless one the most.
+/// The bytes of such a message over the link; 0 to the rank itself; the most that a lossless one may have.
 i64 wire_bytes(const codecs::Rule& rule, DType type, i64 elements, int from, int to, const cluster::Cluster& cluster);
 
-/// The same of a task's message of elements of `type`.
+/// The same for a message of a task, with elements of `type`.
 codecs::Codec codec_of(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
 i64 wire_bytes(const ir::Task& task, const layout::Msg& message, DType type, const cluster::Cluster& cluster);
-/// Of all messages.
+/// The bytes of all messages of a task over their links.
 i64 wire_bytes(const ir::Task& task, DType type, const cluster::Cluster& cluster);
 
 /// Memory for what a rank encodes in a step: each queue has as much as any of its transfers needs, for the whole step.

@@ -39,7 +39,8 @@ class ReplicaClocks {
     }
   }
 
-  /// What it needs of each receiving rank.
+  /// The last compute task of each receiving rank that must have ended before the send can be received there, as (rank,
+  /// task); task -1: none.
   std::vector<std::pair<int, int>> send(const Task& task, int id) {
     std::map<int, Clock> arrived;
     for (const layout::Msg& m : task.messages) {
@@ -128,7 +129,7 @@ class WorstOrder {
       pass(early.tasks[early.next++]);
     }
   }
-  // With all before it in its queue.
+  // Ends a task, after all that are before it in its queue.
   void end_late(int id) {
     if (!to_come_[static_cast<size_t>(id)]) return;
     const auto late = late_.find(queue_of(task(id), rank_));

@@ -278,7 +278,7 @@ std::optional<cluster::Rates> Reader::read_rates(Section& device, const std::str
   return section.table == nullptr ? std::nullopt : std::optional(rates);
 }
 
-// Those of the codecs that the file names.
+// Rates of the codecs that the file names.
 std::map<std::string, cluster::CodecRates> Reader::read_codecs(Section& device) {
   Section section = subsection(device, "codecs", nullptr);
   std::map<std::string, cluster::CodecRates> read;

@@ -178,7 +178,7 @@ void validate(const Job& job);
 std::string to_toml(const Job& job);
 /// Hash of everything that all ranks must agree on; keys that only concern one rank's output or threads are left out.
 std::uint64_t fingerprint(const Job& job);
-/// Of the part of a job for which a plan was made: model, batches, buckets and their order.
+/// Hash of the part of a job for which a plan was made: model, batches, buckets and their order.
 std::uint64_t plan_fingerprint(const Job& job);
 
 /// All keys with type, default, unit and meaning, for the terminal (`--help-keys`).

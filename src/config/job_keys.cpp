@@ -232,7 +232,7 @@ auto compression_keys() {
       Row<Settings, &S::compression, &C::gradients>(
           "compression.gradients",
           "codec of gradients on their way to where they are summed: from runs (depth, ZeRO-2 and 3), and home. Each "
-          "addend is encoded once and added in fp32.")
+          "partial sum is encoded once and added in fp32.")
           .one_of(std::move(of_gradients)),
       Row<Settings, &S::compression, &C::error_feedback>(
           "compression.error_feedback",

@@ -301,7 +301,7 @@ std::vector<i64> nearest_divisors(i64 product, i64 size) {
   return nearest;
 }
 
-// Of degrees whose product is at most the number of ranks. name: of the group in messages.
+// The mesh of a stage with these degrees, whose product is at most the number of ranks. name: the group's, in messages.
 StageMesh mesh_of(const Degrees& degrees, const std::string& name) {
   StageMesh mesh;
   for (const DegreeKey& degree : degree_keys())
@@ -318,7 +318,7 @@ StageMesh mesh_of(const Degrees& degrees, const std::string& name) {
   return mesh;
 }
 
-// In the order of the mesh, from the group's first rank.
+// The ranks of a stage in the order of the mesh. first: the group's first rank.
 std::vector<int> ranks_of_stage(const Degrees& degrees, const StageMesh& mesh, int stage, int first) {
   const int places = mesh[StageAxis::data], wide = static_cast<int>(mesh.ranks()) / places;
   std::vector<int> ranks;
@@ -346,7 +346,7 @@ void check_ranks(std::span<const Degrees> groups, int ranks, const std::string& 
              fmt::join(products, " + "), ranks, groups.size() == 1 ? "product is" : "products add up to", ranks);
 }
 
-// On following ranks from the first one. name: of the group in messages.
+// The group with these degrees, on consecutive ranks from `first` on. name: the group's, in messages.
 Group group_of(const Strategy& strategy, const Degrees& degrees, int first, i64 layers, const std::string& name) {
   const int chunks = std::max(1, strategy.chunk_count());
   const i64 pp = degrees.pp;

@@ -58,7 +58,7 @@ struct ReduceScatter {
 struct Reduce {
   int unit = -1, round = -1;
 };
-/// Their sums to home's further copies.
+/// Sums of a unit's gradients to home's further copies.
 struct Broadcast {
   int unit = -1, round = -1;
 };
@@ -103,7 +103,7 @@ struct Task {
   bool is() const {
     return std::holds_alternative<Kind>(what);
   }
-  /// What several kinds have. InternalError for any other kind.
+  /// Fields that several kinds have. InternalError for any other kind.
   int replica() const;
   int group() const;
   int stage() const;

@@ -91,7 +91,7 @@ struct SwigluWork {
   }
 };
 
-/// Its gradients; outputs may be inputs.
+/// The gradients of SwiGLU; outputs may be inputs.
 template <class T>
 struct SwigluGradientWork {
   using W = typename Wide<T>::type;

@@ -133,7 +133,8 @@ void add_stretch(Exchange& exchange, size_t first, size_t end, Place source, con
     exchange.stretches.push_back({.first = first, .end = end, .source = source, .groups = std::move(groups)});
 }
 
-// Of an exchange whose first `sums` steps bring sums to `owners`, and whose other ones copy them; of copies alone, 0.
+// Adds the stretches of an exchange whose first `sums` steps bring sums to `owners`, and whose other steps copy them.
+// sums: 0 if all steps copy.
 Exchange with_stretches(Exchange exchange, size_t sums, const ShardMap& from, const ShardMap& owners,
                         const ShardMap& to) {
   const size_t all = exchange.steps.size();

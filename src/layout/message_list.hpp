@@ -91,7 +91,7 @@ class MessageList {
   Iterator begin() const { return {*this, 0}; }
   Iterator end() const { return {*this, size()}; }
 
-  /// As in MessagePattern, by the list's names.
+  /// The same as the functions of MessagePattern, with the list's names of ranks and tensors.
   bool sends(int rank) const;
   bool receives(int rank) const { return pattern_ && !pattern_->received(number_of(rank)).empty(); }
   std::vector<int> received(int rank) const;

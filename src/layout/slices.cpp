@@ -9,7 +9,7 @@
 namespace switchyard::layout {
 namespace {
 
-/// Of a map's shards, the first of each rank in a list.
+/// Keeps in a list of a map's shards the first one of each rank.
 class FirstOfRanks {
  public:
   explicit FirstOfRanks(const ShardMap& map) : map_(map) {

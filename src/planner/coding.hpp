@@ -13,7 +13,7 @@ namespace switchyard::planner {
 struct Coding {
   double size = 1, seconds = 0;
 };
-/// Of messages of one role, inside hosts and between them; nothing: they travel as they are.
+/// The codings of messages of one role, inside hosts and between them; nothing: the messages travel as they are.
 struct Codings {
   std::optional<Coding> inside, across;
 };
@@ -24,8 +24,8 @@ struct Codings {
 Codings codings_of(codecs::Codec codec, DType type, const config::Compression& policy,
                    const cluster::Hardware& hardware);
 
-/// What a job allows, without what gains nowhere: roles, and links inside hosts; the default if nothing is left. Keys
-/// and switches have no codec.
+/// The compression that a job allows, without what gains nowhere: roles, and links inside hosts; the default if nothing
+/// is left. Keys and switches have no codec.
 config::Compression worthwhile(const config::Compression& allowed, const Precision& precision,
                                const cluster::Hardware& hardware);
 

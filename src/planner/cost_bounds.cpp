@@ -151,9 +151,9 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacit
   return *known;
 }
 
-// With what runs gather and reduce. Of two activities that slow each other down by 1 + k the time is at least that of
-// one and k times that of the other; which one is the longer is decided for all runs at once. The runs of a block have
-// equal shares; of gradients in blocks only what is reduced counts, as those of the last chunk gather nothing.
+// Adds what runs gather and reduce. Two activities that slow each other down by 1 + k take at least the time of one and
+// k times that of the other; which one is the longer is decided for all runs at once. The runs of a block have equal
+// shares; of gradients in blocks only what is reduced counts, as those of the last chunk gather nothing.
 CostModel::Times CostModel::with_transfers(const Times& plain, const Shape& shape, size_t micro_batches,
                                            bool transfers_first) const {
   const Transfers::OfRun& run = transfers_.of_run(shape.placement);

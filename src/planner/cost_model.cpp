@@ -61,7 +61,7 @@ double passing(const Spent& spent, const PackedSequence& micro_batch) {
   return spent.per_key * micro_batch.keys + spent.exchanges * micro_batch.latency;
 }
 
-// Of pipelines.
+// Tokens and attention pairs of a pipeline, or of pipelines that wait for one another.
 struct Weight {
   double tokens = 0, attention_pairs = 0;
   void add(i64 more_tokens, double pairs) {
@@ -70,8 +70,8 @@ struct Weight {
   }
 };
 
-// Those with most tokens and those with most attention pairs: a bound on the slowest of many doesn't have to consider
-// all.
+// Numbers of the pipelines with most tokens and of those with most attention pairs: a bound on the slowest of many
+// doesn't have to consider all.
 std::vector<size_t> heaviest(const std::vector<Weight>& weights) {
   constexpr size_t kHeavy = 3;
   std::vector<size_t> all(weights.size());
@@ -272,7 +272,8 @@ std::pair<int, int> CostModel::micro_batches(const Placement& p, i64 capacity, R
   return it->second;
 }
 
-// Of micro-batches that are not yet assigned to ring ranks, lower bounds.
+// Sums of the micro-batches' seconds, by kind of stage. Micro-batches on several ring ranks are not assigned to them
+// yet, so their seconds are lower bounds.
 CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const PackedSequence> micro_batches,
                                       config::Recompute recompute, Pass pass, i64 capacity, ByKind* most) const {
   ByKind sum{};
@@ -680,7 +681,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
       else
         chunks.back() = std::max(chunks.back(), chunk);
     }
-    // Of a block all units of a chunk lie there, and those of the next one come beside them.
+    // Runs of a block keep all units of a chunk, and those of the next chunk come beside them.
     if (shape.every > 1) of_a_run = chunks.front() + (run.positions.size() > 1 ? chunks.back() : chunks.front());
     const i64 elements = run.all.weigh(code.elements);
     const auto held = [&](int cut) {

@@ -141,7 +141,7 @@ class CostModel {
   struct Gradients {
     ByKind all{}, first{}, last{};  // of all micro-batches; of the first and the last one, of inputs alone if split
   };
-  /// What bounds know of a pipeline's micro-batches. forward: of all, of the slowest one, of the first one.
+  /// Times of a pipeline's micro-batches, as bounds use them. forward: of all, of the slowest one, of the first one.
   struct Times {
     ByKind forward{}, most_forward{}, first_forward{};
     Gradients gradients{};
@@ -159,12 +159,12 @@ class CostModel {
     ByKind forward{}, most_forward{}, first_forward{};
     std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
   };
-  /// For times. timed: the pipelines of a step, or, where some wait for one another at each micro-batch, one in place
-  /// of those that do, with the slowest of their micro-batches.
+  /// The replicas of a step, for its time. timed: the pipelines of the step, or, where some wait for one another at
+  /// each micro-batch, one in place of those that do, with the slowest of their micro-batches.
   struct Step {
     const Replicas *replicas, *timed;
   };
-  /// For bounds. timed: the same, but only heavy ones where those are enough.
+  /// The replicas of a step, for bounds. timed: the same, but only heavy ones where those are enough.
   struct BoundedStep {
     const Replicas* timed;
     std::vector<Load> loads{};
@@ -177,9 +177,10 @@ class CostModel {
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
   i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
-  /// Without pipelines with equal micro-batches as their neighbours.
+  /// Appends a pipeline, or counts it with the one before it if that has equal micro-batches.
   static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);
-  /// Of ring ranks the slowest, as a step assigns documents to them. tied: so many pipelines wait for one another.
+  /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest one, as a step
+  /// assigns documents to them. The first, for each step of the workload. tied: so many pipelines wait for one another.
   const std::vector<Replicas>& assigned(const Placement& placement, int tied, i64 capacity, Range range) const;
   Replicas assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   const std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range) const;
@@ -215,8 +216,8 @@ class CostModel {
   PhaseParts shared_parts(const Shape& shape, const Replicas& replicas) const;
   PhaseParts parts_in_step(const Shape& shape, const Step& step) const;
   std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int replica) const;
-  /// What a run's block gathers and reduces for it: shared by so many runs of a pass; one_copy: the gradients' runs
-  /// gather nothing.
+  /// How a run shares what its block gathers and reduces. runs: so many runs of a pass share it; one_copy: the
+  /// gradients' runs gather nothing.
   struct OfBlock {
     int runs = 1;
     bool one_copy = false;

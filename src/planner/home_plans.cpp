@@ -74,7 +74,8 @@ double HomePlans::seconds(const Draft& draft) const {
   return timeline.reduced + transfers_.finish(home);
 }
 
-// Again where an option's time has become exact, which may have made others options.
+// Options of a range, the quickest first. They are sorted again when an option's time has become exact, which may have
+// made other candidates options.
 const std::vector<size_t>& HomePlans::sorted(Range range) {
   const RangeQueue& queue = *ranges_.queue(range);
   std::vector<size_t>& sorted = sorted_[ranges_.slot(range)];
@@ -109,8 +110,8 @@ void HomePlans::choose_options() {
     }
 }
 
-// Of levels that have yet to run: their pipelines, gradients of the phase that is the last, which nothing hides, and
-// the update.
+// Bounds on the time of all levels that have yet to run: their pipelines, then the gradients of the last phase, which
+// nothing hides, and the update.
 void HomePlans::bound_rests() {
   work_.assign(static_cast<size_t>(all_) + 1, kNever);
   work_.front() = 0;

@@ -56,7 +56,7 @@ class HomePlans {
   std::vector<Draft> best(const Step& longest, int zero, double limit);
   /// No plan that has the option and home there takes less, where all else takes at least `rest`.
   double least(const Step& longest, int zero, double rest) const;
-  /// What it takes, whether its options are exact or not.
+  /// Seconds that the plan takes, whether its options are exact or not.
   double seconds(const Draft& draft) const;
   /// How many plans in the making were kept so far: the work that best() has done.
   size_t made() const { return made_; }
@@ -74,7 +74,7 @@ class HomePlans {
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
   PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Home& home) const;
-  /// What of a label matters to what follows.
+  /// The part of a label that affects what follows.
   struct Mark {
     Timeline timeline;
     int buckets = 0;
@@ -99,7 +99,7 @@ class HomePlans {
   std::vector<std::vector<size_t>> sorted_;
   std::vector<size_t> timed_;
   std::vector<double> others_;
-  // Of the plans in the making.
+  // The state of best(), which makes plans for one home.
   Home home_;
   int end_ = 0;  // of the ranges below home's bucket
   Levels all_ = 0;
@@ -113,8 +113,8 @@ class HomePlans {
   std::vector<Label> labels_;
   std::vector<std::vector<int>> at_;  // by levels that have run
   size_t made_ = 0;
-  // Of the extension of labels by one step: what moves after each placement (from 1; 0: none before), and of which
-  // extension that is known.
+  // extensions_: how often labels were extended by a step. moves_: for each placement before the step (from 1; 0:
+  // none), the extension for which the seconds of its moves were last computed, and these seconds.
   std::uint64_t extensions_ = 0;
   std::vector<std::pair<std::uint64_t, double>> moves_;
   std::unordered_map<std::uint64_t, Marks> marks_;  // of the labels of the same levels and last placement

@@ -145,7 +145,8 @@ std::string Planner::to_string(const Choice& choice) const {
   return text;
 }
 
-// Of plans with a bucket for every range between bounds: a longer document in a bucket never makes it need less.
+// The least memory that plans with a bucket for every range between bounds need. No other plan needs less: a bucket
+// never needs less for longer documents.
 i64 Planner::least_need(int levels) const {
   const auto need = [&](Shape shape, Range range) {
     shape.placement = leanest(shape.placement);

@@ -58,7 +58,7 @@ class Planner {
   const Request& request() const { return request_; }
   /// Bytes that a rank may use: the budget in force.
   i64 memory() const { return memory_; }
-  /// What strategies have of the allowed codecs, for they gain in the model.
+  /// The codecs that strategies have: the allowed ones that gain in the model.
   const config::Compression& compression() const { return units_->compression(); }
   const CostModel& model() const { return *model_; }
   const Transfers& transfers() const { return *transfers_; }

@@ -280,7 +280,7 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   Candidates& of_placement = candidates_of(option.placement);
   of_placement.timed.push_back(index);
   std::erase(of_placement.untimed, index);
-  // They come back, and those that another option still stands for are set aside again.
+  // Entries that were set aside come back; those that another option still stands for are set aside again.
   for (const Entry& entry : std::exchange(of_placement.aside, {})) push(entry);
   open(opened_);
 }

@@ -79,8 +79,8 @@ class RangeQueue {
   /// Chunks, their path, and layers for the head, on which times without order and schedule depend.
   using Layers = std::tuple<int, schedule::Placement, int>;
   static Layers layers_of(const Placement& p) { return {p.chunks, p.path, p.head_layers}; }
-  /// Of a placement: the options (their places in options_) whose time is known, the others, and what waits until one
-  /// of these is timed.
+  /// The candidates of a placement: the options (their places in options_) whose time is known, the others, and the
+  /// entries that wait until one of the latter is timed.
   struct Candidates {
     std::vector<size_t> timed{}, untimed{};
     std::vector<Entry> aside{};
@@ -109,7 +109,7 @@ class RangeQueue {
   void recompute_layers(const Entry& layers);
   void pack_layers(const Entry& layers);
   void separate(const Entry& layers);
-  /// What the shapes of an entry for layers take at least, by their layers of positions.
+  /// Lower bounds on the seconds of the shapes of an entry for layers, one for each way to lay out the layers.
   std::vector<std::pair<Layers, double>> bounds_by_layers(const Entry& entry) const;
   /// Whether the shape may fit beside a home, cut as far as possible.
   bool may_fit(Shape shape, i64 capacity) const;

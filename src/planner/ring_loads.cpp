@@ -54,7 +54,7 @@ PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const P
     const PackedSequence own{micro_batch.T[rank], batch::attention_pairs(micro_batch.shard[rank])};
     if (load(own) > load(slowest)) slowest = own;
   }
-  // Those of a round pass at the same time, those of another one after them.
+  // Messages of one round are passed at the same time, the rounds one after the other.
   const batch::KeyExchange exchange = batch::key_exchange(micro_batch, KeyPassing::gather, hosts);
   for (const std::vector<batch::KeyMessage>& round : exchange.rounds) {
     std::map<std::pair<int, int>, double> between_two;

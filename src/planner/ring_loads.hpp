@@ -1,4 +1,4 @@
-// What a micro-batch is to the slowest of the ring ranks on which it lies.
+// The load of a micro-batch on the slowest of its ring ranks.
 #pragma once
 
 #include <map>
@@ -20,10 +20,11 @@ class RingLoads {
   /// For the batch planner: the ring ranks of each pipeline. What they take is what a single rank does, divided by the
   /// ranks of the code: so all meshes of as many ranks have the same assignments.
   const batch::Ring& ring(const Placement& placement) const;
-  /// Of a micro-batch that is assigned to ring ranks: tokens and pairs of the rank with most work by nominal rates,
-  /// even shares at least, and the most keys that come to or go from any rank.
+  /// The load of the slowest rank, for a micro-batch that is assigned to ring ranks: tokens and pairs of the rank with
+  /// most work by nominal rates, even shares at least, and the most keys that come to or go from any rank.
   PackedSequence assigned(const batch::MicroBatch& micro_batch, const Placement& placement) const;
-  /// Of one that isn't: even shares with nothing passed on, which no assignment is quicker than.
+  /// The load of a ring rank, for a micro-batch that isn't assigned yet: an even share with nothing passed on, which no
+  /// assignment is quicker than.
   static PackedSequence even(const batch::MicroBatch& micro_batch, int ring);
   /// Seconds that no assignment of a micro-batch is quicker than, if it has a document of so many tokens. least:
   /// seconds of a token and of a pair at least, and of what is passed on; even: seconds of even shares.
@@ -33,7 +34,7 @@ class RingLoads {
   static ir::CallSize size(const Placement& placement, i64 capacity, i64 longest);
 
  private:
-  /// What a key that comes from another host counts; seconds of a message at least.
+  /// The weight of a key that comes from another host, in keys of the same host; the least seconds of a message.
   double across() const;
   double latency() const;
   const UnitCosts& units_;

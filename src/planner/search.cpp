@@ -241,7 +241,7 @@ class Search {
     return quickest;
   }
 
-  // What all else takes at least in a plan that has the range as a bucket.
+  // Seconds that all other ranges take at least, in a plan that has the range as a bucket.
   double rest_of(Range range) const { return cover({0, range.lo}) + cover({range.hi, levels_}); }
 
   // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others.
@@ -315,7 +315,8 @@ class Search {
     }
   }
 
-  // Of the plans of a key only the best one is listed.
+  // The seconds above which a start's plans are not looked for: only the best plan with the start's key is listed, so
+  // the best one known is a limit.
   double limit_of(const Start& start) const {
     const auto known = of_key_.find(start.key);
     return known == of_key_.end() ? limit_ : std::min(limit_, known->second.seconds * kRounding);

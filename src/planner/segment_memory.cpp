@@ -72,7 +72,7 @@ class Replay {
     return instr.op->workspace(in, out, local);
   }
 
-  // Of sums for others, where they are most.
+  // Bytes for the sums that a rank makes for others, on the position and in the pattern with the most.
   i64 scratch(const ir::Instr& instr) const {
     i64 most = 0;
     for (size_t pattern = 0; pattern < stage_.hosts.size(); ++pattern)

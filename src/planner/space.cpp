@@ -136,7 +136,7 @@ std::string to_string(const Placement& p, const char* several_chunks) {
   return text;
 }
 
-// Without recomputation, and what doesn't follow from the placement.
+// A shape's name, without recomputation and without what doesn't follow from the placement.
 std::string name_of(const Shape& shape) {
   return to_string(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
 }

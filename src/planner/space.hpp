@@ -63,9 +63,9 @@ struct Placement {
 
 /// Whether a mesh has several ring ranks.
 bool has_ring(const StageMesh& mesh);
-/// What no other mesh has. Sizes fit into its bits.
+/// A key that no other mesh has. Sizes fit into its bits.
 std::uint64_t mesh_key(const StageMesh& mesh);
-/// What no other placement has, and none where it is 0. Ranks and layers fit into its bits.
+/// A key that no other placement has; 0: no placement. Ranks and layers fit into its bits.
 using PlacementKey = std::tuple<std::uint64_t, std::uint64_t>;
 PlacementKey placement_key(const Placement& placement);
 

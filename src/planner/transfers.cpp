@@ -82,7 +82,7 @@ std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* cons
   return classes;
 }
 
-// They mostly come in order, again and again.
+// Inserts the interval in order. Intervals mostly come in order, and the same ones again and again.
 void Transfers::Intervals::add(const Interval& interval) {
   size_t at = list_.size();
   while (at > 0 && list_[at - 1].begin > interval.begin) --at;
@@ -343,7 +343,7 @@ i64 Transfers::updated_bytes() const {
   return 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
 }
 
-// By recursive halving of the ranks.
+// Latencies of summing the norm by recursive halving of the ranks.
 double Transfers::norm_seconds() const {
   const cluster::Hardware& hardware = units_.hardware();
   int halvings = 0;

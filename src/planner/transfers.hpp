@@ -32,10 +32,10 @@ std::optional<Post> post_of(const Placement& placement, int rank);
 /// is forwarded inside, as the relay planner does; ranks that hold it send equal shares.
 class Transfers {
  public:
-  /// Of the embedding, of a layer, of the head.
+  /// Seconds for the embedding, for one layer and for the head.
   struct UnitSeconds {
     double embedding = 0, layer = 0, head = 0;
-    /// Of a position of the pipeline.
+    /// Seconds for all units on a position of the pipeline.
     double of(StageKind kind, int layers) const;
   };
   explicit Transfers(const UnitCosts& units);
@@ -45,7 +45,7 @@ class Transfers {
   double moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const;
   /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
-  /// What a phase adds under `next`, whose parameters take `moves` to come, and whose gradients `reduce`.
+  /// Times of a phase under `next`: its parameters are moved in `moves` seconds, its gradients reduced in `reduce`.
   PhaseTimes phase(const Placement& next, double moves, double work, double reduce) const;
   PhaseTimes phase(const std::optional<Placement>& previous, const Placement& next, const Home& home,
                    double work) const {

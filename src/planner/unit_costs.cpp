@@ -187,8 +187,8 @@ double UnitCosts::seconds_of_key(i64 bytes) const {
   return static_cast<double>(bytes) * link.shared_by / link.bandwidth.count;
 }
 
-// Of blocks of a stage's ranks, one after the other, those with different placements on hosts count; all placements are
-// equal where they fill hosts and their ports.
+// The ranks are cut into blocks of as many as the stage has. Each block that lies on hosts in another way than those
+// before it gets a timer; where blocks fill hosts and their ports, all lie alike.
 std::vector<simulator::SegmentTimer> UnitCosts::timers(const ir::StageCode& stage, const ir::Segment& segment) const {
   const int wide = stage.replica.size(), devices = hardware_.devices_per_host;
   const bool alike = devices % wide == 0 && (wide == 1 || wide % hardware_.intra_host.shared_by == 0);

@@ -76,7 +76,8 @@ struct Kept {
   i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
   i64 most() const { return stash > later ? stash : later; }
 };
-/// Of a stage of `layers` layers, from that of one layer and of one in the middle.
+/// The bytes of a stage of `layers` layers, from those of a stage of its kind with one layer (`one`) and those of a
+/// middle stage with one layer (`middle`).
 Kept deepened(Kept one, const Kept& middle, int layers);
 
 /// How many stages of one layer make up the work of others: first, last and whole ones have embedding, head or both,
@@ -133,18 +134,18 @@ class UnitCosts {
   bool times_rise() const {
     return hardware_.device.operators.empty() && compression_.activations == codecs::Codec::none;
   }
-  /// Of a position with so many layers, between its passes. split: gradients of weights apart.
-  /// size: tokens, the longest document, and keys that come together from several ring ranks.
+  /// The bytes that a position with so many layers keeps between its passes. split: gradients of weights are computed
+  /// apart. size: tokens, the longest document, and keys that come together from several ring ranks.
   Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,
             ir::CallSize size) const;
-  /// What a trainer's schedule is made from, for code whose gradients are split.
+  /// The costs from which a trainer's schedule is made, for code whose gradients are split.
   const compiler::StageCost& stage_cost(StageKind kind, const StageMesh& mesh, config::Recompute recompute) const;
   /// The same without recomputation, gradients not split, with what its attention passes on between ring ranks.
   const compiler::StageCost& plain_cost(StageKind kind, const StageMesh& mesh) const;
   i64 key_bytes(StageKind kind, const StageMesh& mesh) const;
   /// Elements of parameters on a position.
   i64 parameters(StageKind kind, const StageMesh& mesh) const;
-  /// Of the embedding, of a layer, of the head: elements on a position of the mesh.
+  /// Elements of the embedding, of one layer and of the head on a position of the mesh.
   struct Units {
     i64 embedding = 0, layer = 0, head = 0;
   };
@@ -154,7 +155,7 @@ class UnitCosts {
   Precision precision() const { return precision_; }
   const compiler::CodeOptions& how() const { return how_; }
   const cluster::Hardware& hardware() const { return hardware_; }
-  /// What all strategies have of the allowed codecs: those that gain.
+  /// The codecs that all strategies have: the allowed ones that gain.
   const config::Compression& compression() const { return compression_; }
 
  private:
@@ -165,7 +166,7 @@ class UnitCosts {
     i64 key_bytes = 0;  // of a token
   };
   const Code& code(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
-  /// Of a segment on each placement of the stage's ranks on hosts that takes other times.
+  /// Timers of a segment, one for each placement of the stage's ranks on hosts that takes different times.
   std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
   Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const;
   Spent least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
@@ -173,7 +174,7 @@ class UnitCosts {
   const Kept& kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split,
                       const ir::CallSize& size) const;
   double seconds_of_key(i64 bytes) const;
-  /// Of all that a time depends on; T is below 2^40.
+  /// A key made of all that a time depends on; T is below 2^40.
   using Key = std::tuple<std::uint64_t, std::uint64_t>;
   static Key key(StageKind kind, const StageMesh& mesh, config::Recompute recompute, int pass, i64 T);
 

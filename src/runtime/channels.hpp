@@ -12,16 +12,16 @@ namespace switchyard::runtime {
 /// Channels below this number are for others who use an executor's fabric.
 inline constexpr int kFirstChannel = 16;
 
-/// What is exchanged within a run: by operators, by collectives, which run beside them, and between ring ranks.
+/// The kinds of exchange within a run: by operators, by collectives, which run beside them, and between ring ranks.
 enum class Within { operators, collectives, ring };
 
-/// Of a transfer or a norm: its queue's, among the task's ranks. Queues have the same numbers on all ranks and in all
-/// programs, and any two ranks run their common tasks of a queue in the same order, whoever else takes part in them: so
-/// a queue is one tag, or one communicator of all ranks.
+/// The channel of a transfer or a norm: that of its queue, among the task's ranks. Queues have the same numbers on all
+/// ranks and in all programs, and any two ranks run their common tasks of a queue in the same order, whoever else takes
+/// part in them: so a queue is one tag, or one communicator of all ranks.
 comm::Channel channel_of(const ir::Task& transfer);
-/// Of what the ranks of a run, or some of them, exchange within it.
+/// The channel for what the ranks of a run, or some of them, exchange within it.
 comm::Channel channel_within(const ir::Task& run, Within who);
-/// Those on which the programs of these plans may move a device's memory, ascending.
+/// The ids of the channels on which the programs of these plans may move a device's memory, ascending.
 std::vector<int> device_channels(const compiler::Plans& plans);
 
 }  // namespace switchyard::runtime

@@ -7,7 +7,7 @@ namespace {
 
 c10::impl::VirtualGuardImpl guard_of(const at::Device& device) { return c10::impl::VirtualGuardImpl(device.type()); }
 
-// In the calling thread's stream.
+// An event that is recorded in the calling thread's stream.
 std::shared_ptr<const c10::Event> recorded(const at::Device& device, c10::EventFlag flag) {
   const auto event = std::make_shared<c10::Event>(device.type(), flag);
   event->record(guard_of(device).getStream(device));

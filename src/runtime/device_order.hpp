@@ -10,14 +10,15 @@
 
 namespace switchyard::runtime {
 
-/// What a stream of a device had been given when the mark was made.
+/// A point in the work of a device's stream: the mark is reached when all that the stream had been given before is
+/// done.
 class Mark {
  public:
-  /// Of nothing, and of a CPU: it is reached.
+  /// A mark with no work before it, as all marks of a CPU are: it is reached.
   Mark() = default;
-  /// Of the calling thread's stream.
+  /// A mark behind all that the calling thread's stream has been given.
   static Mark here(const at::Device& device);
-  /// What the calling thread gives to the device from now on starts after it. Returns at once.
+  /// Makes all work that the calling thread gives to the device from now on start after the mark. Returns at once.
   void wait() const;
   /// Whether the device has reached it.
   bool reached() const { return !event_ || event_->query(); }

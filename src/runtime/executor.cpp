@@ -93,7 +93,7 @@ struct Executor::Step {
 
   int strategy_of(int phase) const { return phase < 0 ? -1 : input.plan->phases[static_cast<size_t>(phase)].strategy; }
   PhaseKey key(int phase) const { return {strategy_of(phase), phase}; }
-  // What the task's runs share.
+  // The key of the copies and gradients that the task's runs share.
   RunKey run_key(const Task& task) const {
     const int strategy = strategy_of(task.phase);
     const ir::StageCode& code = plans.strategies()[static_cast<size_t>(strategy)]
@@ -118,7 +118,7 @@ struct Executor::Step {
     return compiler::uses_until_start(program.tasks[static_cast<size_t>(id)], e.rank_, program);
   }
 
-  // By a task of the calling thread, which is done with them.
+  // Called by the thread of a task that is done with these uses: the last one frees their memory.
   void used(const std::vector<compiler::UnitUse>& uses) {
     for (const compiler::UnitUse& use : uses) {
       e.store_.working.record_use(use);
@@ -233,7 +233,8 @@ struct Executor::Step {
     }
   }
 
-  // How its messages are encoded is the task's rule; into memory of its queue, which runs one task at a time.
+  // A transfer that encodes messages in the memory of the task's queue, which runs one task at a time. The task's rule
+  // says how they are encoded.
   Transfer transfer_of(const Task& task) const {
     const auto room = encoding_rooms.find(compiler::queue_of(task, e.rank_));
     return Transfer(room == encoding_rooms.end() ? at::Tensor() : room->second);
@@ -250,10 +251,12 @@ struct Executor::Step {
   // Numbers rise within a queue, and all ranks give a task the same.
   i64 row_of(int id) const { return (e.steps_ << 24) + id; }
 
-  // By parameter, what the fabric serves of a transfer in place of messages, all of which are left out.
+  // The collectives that the fabric serves in place of a transfer's messages, by parameter. All messages of such a
+  // parameter are left out.
   const compiler::UnitCollectives& served(const Task& task) const { return e.served_.of(task, *input.plan, plans); }
 
-  // Those that run with the task. in, out: where this rank's pieces are read and written, given as messages' boxes are.
+  // Adds the collectives that run with the task. in, out: where this rank's pieces are read and written, given as
+  // messages' boxes are.
   template <class In, class Out>
   void add_collectives(Transfer& transfer, const Task& task, bool add, const In& in, const Out& out) const {
     const compiler::UnitCollectives& collectives = served(task);
@@ -298,7 +301,7 @@ struct Executor::Step {
     transact(transfer, id, task);
   }
 
-  // What the ranks store comes together in a copy on each.
+  // Brings the shards that the ranks store together, in a copy on each rank.
   void gather(int id, const Task& task) {
     Transfer transfer = transfer_of(task);
     const RunKey run = run_key(task);

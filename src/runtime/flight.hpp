@@ -21,10 +21,10 @@ class Flight {
   explicit Flight(std::function<void()> work, const at::Device& device = at::kCPU);
   /// Runs it at once.
   const Times& run();
-  /// On the stream, behind what that has to do.
+  /// Starts it on the stream, behind what that has to do.
   void start(Stream& stream);
   bool started() const { return started_; }
-  /// Until it has ended, if it was started. Throws what made it fail.
+  /// Waits until it has ended, if it was started. Throws what made it fail.
   const Times& wait();
 
  private:

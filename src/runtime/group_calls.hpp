@@ -30,8 +30,8 @@ struct ServedStretch {
   size_t place = 0;
 };
 
-/// Of the reshards of a stage whose ranks, by position, lie on hosts in one of its patterns; those of an exchange in
-/// the order of Exchange::stretches.
+/// The stretches that the fabric serves in the reshards of a stage, for each exchange in the order of
+/// Exchange::stretches. ranks: the stage's, by position; pattern: how they lie on hosts.
 ServedStretches served_stretches(const ir::StageCode& stage, size_t pattern, const std::vector<int>& ranks,
                                  int position, const comm::Fabric& fabric);
 
@@ -39,7 +39,7 @@ ServedStretches served_stretches(const ir::StageCode& stage, size_t pattern, con
 class ServedTransfers {
  public:
   explicit ServedTransfers(const comm::Fabric& fabric) : fabric_(fabric) {}
-  /// Of the transfer that a task belongs to. None where its messages may be encoded.
+  /// The served collectives of the transfer that a task belongs to; none where its messages may be encoded.
   const compiler::UnitCollectives& of(const ir::Task& task, const batch::StepPlan& plan, const compiler::Plans& plans);
 
  private:

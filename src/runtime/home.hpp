@@ -34,14 +34,14 @@ struct UpdateSettings {
   double clip = 1;
 };
 
-/// Its tensors stay where they are, so views of them (working parameters, gradients to add to) hold from step to step.
-/// It has no locks: the program orders who writes what.
+/// A rank's part of home. Its tensors stay where they are, so views of them (working parameters, gradients to add to)
+/// hold from step to step. It has no locks: the program orders who writes what.
 class Home {
  public:
   /// Fills a box of a parameter with initial values (state dtype, host memory).
   using Initial = std::function<void(int param, const layout::Box& box, at::Tensor values)>;
 
-  /// All zero. Refers to plans and holdings.
+  /// Makes all tensors zero. Refers to plans and holdings.
   Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device);
   /// Sets master (and compute copy) of every shard; moments and gradients become zero.
   void initialize(const Initial& initial);

@@ -18,7 +18,7 @@
 namespace switchyard::runtime {
 
 struct ServedStretch;
-/// What a fabric serves of a stage's exchanges (runtime/group_calls.hpp).
+/// The stretches of a stage's exchanges that a fabric serves (runtime/group_calls.hpp).
 using ServedStretches = std::map<const layout::Exchange*, std::vector<ServedStretch>>;
 
 /// Rotary tables of one head size, grown to the longest document seen.

@@ -115,7 +115,8 @@ void KeyTransfer::compute_step(size_t step, const Compute& compute, bool backwar
   computed_ = true;
 }
 
-// Those of own keys are computed in the outputs if these are in the state dtype.
+// The tensors in which the gradients of a step's keys are computed; for own keys the outputs, if these are in the state
+// dtype.
 KeyTransfer::Pair KeyTransfer::gradients_of(size_t step) {
   if (step == 0) {
     make_own();

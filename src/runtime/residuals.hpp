@@ -19,12 +19,12 @@ class Residuals {
     at::Tensor values{};  // shaped like the box
   };
 
-  /// All zero.
+  /// All residuals are zero.
   Residuals(const compiler::Plans& plans, int rank);
   const std::vector<Part>& parts() const { return parts_; }
-  /// Those of a box, as a view. InternalError if the rank has none.
+  /// The residuals of a box, as a view. InternalError if the rank has none.
   at::Tensor view(int param, const layout::Box& box) const;
-  /// After a step that is left out: what was lost of its gradients is left out, too.
+  /// Sets all residuals to zero, after a step that is left out: what was lost of its gradients is left out, too.
   void zero();
 
  private:

@@ -22,7 +22,7 @@ class Signals {
  public:
   explicit Signals(size_t count, at::Device device = at::kCPU)
       : device_(device), set_(count, false), marks_(device.is_cpu() ? 0 : count) {}
-  /// What the calling thread has given to the device is what the flag stands for.
+  /// Sets the flag, which stands for all that the calling thread has given to the device so far.
   void set(size_t flag);
   /// Blocks until the flag is set, and what the calling thread gives to the device next comes after what the flag
   /// stands for; throws Cancelled once fail() has been called.

@@ -33,12 +33,12 @@ class TaskTimes {
  public:
   /// The thread has nothing before it.
   TaskTimes(int id, const ir::Task& task, const at::Device& device);
-  /// What the task waits for is done.
+  /// Called when all that the task waits for is done.
   void start();
   /// Within, it waits for a unit's parameters, and goes on when they are there.
   void pause();
   void resume();
-  /// What the task exchanged beside its work, for which it has waited.
+  /// Adds an exchange beside the task's work, for which the task has waited.
   void exchanged(const Flight::Times& times);
   void end();
 

@@ -41,15 +41,15 @@ class WorkingParameters {
   void allocate(PhaseKey phase, PhaseKey previous, int unit);
   /// The rank's shard. InternalError unless the unit is prepared.
   at::Tensor param(PhaseKey phase, int param) const;
-  /// What a run reads: the same, or its copy. InternalError unless it is there.
+  /// The tensor that a run reads: the rank's shard, or the run's copy. InternalError unless it is there.
   at::Tensor run_param(const RunKey& run, int param) const;
   /// Room for a run's copy, made at first use with that of its group, which adjoins.
   at::Tensor run_copy(const RunKey& run, int param);
 
   /// The accumulator of a parameter's gradient, made and zeroed at first use with those of its group, which adjoin.
   at::Tensor gradient(PhaseKey phase, int param);
-  /// Where a run adds its gradient: the same, or a tensor of its own, which is made alike; then the accumulator to
-  /// which it will be added is made, too.
+  /// The tensor to which a run adds its gradient: the accumulator, or one of the run's own, which is made in the same
+  /// way; then the accumulator to which it will be added is made, too.
   at::Tensor run_gradient(const RunKey& run, int param);
   bool has_gradient(PhaseKey phase, int param) const;
 

@@ -1,4 +1,4 @@
-// From which size on a message is worth encoding.
+// The size from which on a message is worth encoding.
 #pragma once
 
 #include <optional>

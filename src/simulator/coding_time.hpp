@@ -16,9 +16,9 @@ class CodingTime {
   /// A message of so many elements; none takes no time. feedback: its sender decodes it, too, to keep what was lost.
   /// UserError if the device lacks both kinds of rates.
   void add(codecs::Codec codec, DType type, i64 elements, int from, int to, bool feedback = false);
-  /// Of the rank that has most to do.
+  /// Seconds of the rank that has most to do.
   double seconds() const;
-  /// Of all ranks after one another.
+  /// Seconds of all ranks, added up, as if they worked one after the other.
   double in_turn() const;
 
  private:

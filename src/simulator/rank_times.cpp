@@ -51,7 +51,7 @@ class RankAccount {
     }
   };
 
-  // Before a time.
+  // The part of a task's work that is done before a time.
   Spent spent(int id, double until) {
     const TaskTime& t = time(id);
     std::vector<Spent>& sums = sums_[static_cast<size_t>(fold_.of(id))];  // before each span, and at the end

@@ -46,7 +46,7 @@ DType type_of(const ir::StageCode& stage, const ir::Instr& instr) {
   return stage.buffers[static_cast<size_t>(instr.out[0])].type.dtype;
 }
 
-// To compare positions: with as many attention pairs as one document of T tokens has.
+// Seconds of a piece with as many attention pairs as one document of T tokens has, to compare positions.
 double total(const Piece& piece, i64 T) {
   return piece.fixed + (0.5 * piece.per_pair + piece.per_square) * static_cast<double>(T) * static_cast<double>(T);
 }
@@ -210,8 +210,8 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, 
   return calls;
 }
 
-// As runtime::KeyTransfer: each round of keys while the blocks before are computed, and gradients back while those
-// behind are.
+// Calls in the order of runtime::KeyTransfer: each round of keys is passed on while the blocks before it are computed,
+// and gradients go back while the blocks behind them are.
 std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const {
   const ir::Queue queue = stage_.overlap ? ir::Queue::collective : ir::Queue::compute;
   std::vector<Piece> steps;
@@ -370,7 +370,7 @@ void Queues::finish(std::vector<Part>& parts) {
   while (!collectives_.empty()) end_first(parts);
 }
 
-// On the slowest position.
+// The piece that a computation takes on its slowest position.
 Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
   const double T = static_cast<double>(tokens);
   Piece slowest;

@@ -34,7 +34,7 @@ struct Piece {
   double share = 1;        // of their time: a step of attention has a part of one
 };
 
-/// At the start of piece `before`.
+/// A unit that is awaited or released at the start of piece `before`.
 struct UnitMark {
   size_t before = 0;
   int unit = 0;
@@ -97,9 +97,10 @@ class SegmentTimer {
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
                const cluster::Hardware& hardware, const cluster::Cluster& placement,
                const SegmentEncoding& encoding = {});
-  /// Of a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's ranks are the
-  /// `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks, unless they are
-  /// not known (no SeenKeys). errors  UserError if the device has no rates for a data type
+  /// The segment's times for a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's
+  /// ranks are the `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks,
+  /// unless they are not known (no SeenKeys).
+  /// errors  UserError if the device has no rates for a data type
   SegmentTimes at(i64 T, TimedKeys* keys = nullptr, int ring = 0) const;
   const std::vector<int>& ranks() const { return ranks_; }
 

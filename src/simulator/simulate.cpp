@@ -59,7 +59,7 @@ class Simulator {
   }
 
  private:
-  // What a class of tasks takes of the classes of resources in a segment.
+  // The claims of a class of tasks on the classes of resources in a segment.
   struct FoldedSegment {
     std::vector<Claim> computing;
     std::vector<std::vector<Claim>> exchanging, both;
@@ -188,7 +188,7 @@ class Simulator {
            std::ranges::find(segment->times->releases, wait.unit, &UnitMark::unit) != segment->times->releases.end();
   }
 
-  // Or go on, if they stopped within.
+  // Begins ready tasks, or lets those that stopped within go on.
   void begin_ready() {
     for (; !ready_.empty(); ready_.pop_front()) {
       const int id = ready_.front();

@@ -43,7 +43,7 @@ const TimedSegment& KnownSegments::times(const Key& key, i64 tokens, const std::
   return known(times_, {key, tokens}, make);
 }
 
-// Where two threads make the same, the first one's stays.
+// If two threads make the same value, the first one stays.
 template <class Index, class Value>
 const Value& KnownSegments::known(std::map<Index, Value>& all, const Index& key, const std::function<Value()>& make) {
   {
@@ -330,7 +330,7 @@ double TaskWork::memory_time(const char* name, DType type, const std::map<int, i
   return cost::moving_time(hardware_.device, type, name, static_cast<double>(most), static_cast<double>(bytes)).count;
 }
 
-// What ranks do with messages to themselves.
+// Seconds that ranks take for messages to themselves.
 double TaskWork::within_ranks(const Task& t, const char* operation, DType type, i64 bytes) const {
   std::map<int, i64> elements;
   for (const layout::Msg& m : t.messages)

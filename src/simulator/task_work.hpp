@@ -64,7 +64,7 @@ class KnownSegments {
   std::map<std::pair<Key, i64>, TimedSegment> times_;
 };
 
-/// Of a task that is no run.
+/// Seconds of a task that is no run, and its claims on resources.
 struct PlacedWork {
   double seconds = 0;
   std::vector<Claim> claims;
@@ -79,9 +79,9 @@ class TaskWork {
   /// InternalError if the hardware has other ranks than the plans.
   TaskWork(const batch::StepPlan& plan, const compiler::Plans& plans, const cluster::Hardware& hardware,
            KnownSegments& known, const MeasuredStep* measured = nullptr);
-  /// Of each resource; those of a kind may stand for one another.
+  /// The kind of each resource; resources of one kind may stand for one another.
   std::vector<int> kinds_of_resources() const;
-  /// Of a run.
+  /// The segment that a run executes, on the ranks of its replica.
   const ReplicaSegment& segment(const ir::Task& run);
   const batch::MicroBatch& micro_batch(const ir::Task& run) const;
   /// The documents of the ring rank that a run's segment tells the times of: the one that takes longest.
@@ -98,11 +98,11 @@ class TaskWork {
   Accumulators accumulators_of(const ir::Task& t) const;
   /// Seconds in which the accumulators of a run's stage, or the gradients that its piece begins, are filled with zeros.
   double zeroing(const ir::Task& run) const;
-  /// Of a task that is no run.
+  /// The work of a task that is no run.
   const PlacedWork& work(const ir::Task& id);
 
  private:
-  // Without a use all of its devices.
+  // A task's seconds, and what it uses; without a use it takes all of its devices.
   struct Work {
     double seconds = 0;
     std::optional<Use> use{};

@@ -50,7 +50,8 @@ struct Process {
   std::vector<TracedSpan> spans;
 };
 
-/// What a rank's process shows, but for replicas: ranks with the same of it have the same process.
+/// The numbers behind what a rank's process shows, without its replica: ranks with the same numbers have the same
+/// process.
 std::vector<double> shown_of(const ir::Program& program, const std::vector<TaskTime>& times, int rank) {
   std::vector<double> shown;
   for (const int id : program.of_rank[static_cast<size_t>(rank)]) {

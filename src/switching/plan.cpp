@@ -179,7 +179,7 @@ Rounds sorted(Rounds moves) {
   return moves;
 }
 
-/// Without empty rounds.
+/// The patterns of all rounds that aren't empty.
 std::vector<MessageList::Pattern> patterns_of(Rounds moves) {
   std::vector<MessageList::Pattern> patterns;
   for (auto& round : moves.rounds)

@@ -11,7 +11,8 @@
 namespace switchyard::train {
 namespace {
 
-// Of a run, while it stands still: it waits for parameters. Spans of computing and communication may overlap.
+// Seconds in which a run stands still because it waits for parameters. Spans of computing and communication may
+// overlap.
 double waited(const simulator::TaskTime& time) {
   double worked = 0, until = time.begin;
   for (const simulator::Span& span : time.spans) {

@@ -18,10 +18,11 @@ using Measure = std::function<config::Profile(const ProfileSettings&, const comm
 /// both.
 std::string profile_folder(const std::function<std::optional<std::string>(const std::string&)>& variable);
 
-/// Of this machine, or, with `emulated`, of the cluster that run.emulate names, whose devices its cores are:
-/// run.profile if the job names one; differences between its machine and this one are reported, and it is used
-/// unchanged. Otherwise the profile kept in `folder` for as many ranks and threads; it is measured first if there is
-/// none or if it is stale, of another machine or broken, which is reported. measure: train::profile, replaced in tests.
+/// The profile of this machine, or, with `emulated`, of the cluster that run.emulate names, whose devices are this
+/// machine's cores: run.profile if the job names one; differences between its machine and this one are reported, and it
+/// is used unchanged. Otherwise the profile kept in `folder` for as many ranks and threads; it is measured first if
+/// there is none or if it is stale, of another machine or broken, which is reported. measure: train::profile, replaced
+/// in tests.
 /// errors UserError: run.profile is for another number of ranks, lacks the precision or can't be emulated; or the
 /// processes of a distributed launch, which must share a file, have none
 config::Profile machine_profile(const config::Job& job, const comm::Launch& launch, const std::string& folder,

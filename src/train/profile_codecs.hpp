@@ -10,8 +10,9 @@
 
 namespace switchyard::train {
 
-/// By the names of the codecs that a job may have: of fp32 numbers without structure, in messages of 256 KiB, and what
-/// one of 256 bytes takes beyond its share. Every rank of the fabric calls it and gets the same result.
+/// Rates of the codecs that a job may have, by their names: with fp32 numbers without structure, in messages of 256
+/// KiB, and what a message of 256 bytes takes beyond its share. Every rank of the fabric calls it and gets the same
+/// result.
 std::map<std::string, cluster::CodecRates> profile_codecs(MeasurementBarrier& barrier, SecondsClock clock);
 
 }  // namespace switchyard::train

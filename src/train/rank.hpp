@@ -61,7 +61,7 @@ class Rank {
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
-  // What a program takes on this rank, after a step that left these tables.
+  // The peak memory of a program on this rank, after a step that left these tables.
   struct Peaks {
     compiler::RotaryTables tables;
     compiler::MemoryPeak predicted, bound;

@@ -29,7 +29,8 @@ def make(folder, families):
 
 def load(folder):
     model, report = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
-    assert not report["missing_keys"] and not report["unexpected_keys"] and not report["mismatched_keys"], (folder, report)
+    assert (not report["missing_keys"] and not report["unexpected_keys"]
+            and not report["mismatched_keys"]), (folder, report)
     return model.eval()
 
 

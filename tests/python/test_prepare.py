@@ -276,7 +276,8 @@ def test_a_folder_with_a_slow_tokenizer_alone_is_told_the_line_that_adds_the_fas
     folder.mkdir()
     arguments = ("--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", folder)
     (folder / "tokenizer.model").write_text("")
-    assert f"--tokenizer {folder}: it has tokenizer.model, but no tokenizer.json. Write one in" in fails(capsys, *arguments)
+    assert (f"--tokenizer {folder}: it has tokenizer.model, but no tokenizer.json. Write one in"
+            in fails(capsys, *arguments))
     (folder / "tokenizer.model").unlink()
     words = [*"lower", "Ġ", "lo", "low", "<|endoftext|>"]
     (folder / "vocab.json").write_text(json.dumps({word: number for number, word in enumerate(words)}))

@@ -119,7 +119,8 @@ def test_documents_without_a_bucket_are_refused(job):
 
 def test_a_strategy_file_with_a_wrong_value_is_reported_with_its_place(job, tmp_path):
     strategy = tmp_path / "mine.json"
-    strategy.write_text(json.dumps({"groups": [{"stages": [{"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]}]}]}))
+    strategy.write_text(json.dumps(
+        {"groups": [{"stages": [{"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]}]}]}))
     message = fails(tiny.command(job([(48, strategy)])))
     assert f'{strategy}: groups[0].stages[0].mesh.outer is "1"; a whole number is needed.' in message
 

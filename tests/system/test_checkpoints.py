@@ -157,7 +157,8 @@ def test_a_killed_run_goes_on_with_what_its_codecs_had_lost(job, tmp_path):
     for rank in tiny.start_ranks([tiny.command(path, "--resume", killed, "--out", killed)] * 2):
         _, error = rank.communicate(timeout=tiny.HANG)
         assert rank.returncode == 0, error
-    of = [[(entry["step"], entry["loss"], entry["grad_norm"]) for entry in tiny.read_log(out)] for out in (whole, killed)]
+    of = [[(entry["step"], entry["loss"], entry["grad_norm"]) for entry in tiny.read_log(out)]
+          for out in (whole, killed)]
     assert of[0] == of[1] and len(of[0]) == steps
 
 

@@ -90,7 +90,8 @@ def test_colours_are_for_terminals_where_nobody_asks_for_none(job):
 
 def test_what_will_not_be_kept_is_told_first(job, tmp_path):
     """Before the machine is measured or anything is planned."""
-    assert tiny.run(tiny.command(job())).stderr.startswith("nothing of this run will be kept, as it has no folder; --out DIR")
+    assert tiny.run(tiny.command(job())).stderr.startswith(
+        "nothing of this run will be kept, as it has no folder; --out DIR")
     told = tiny.run(tiny.command(job(), "--out", tmp_path / "run", "--set", "run.save_last=false")).stderr
     assert told.startswith("the model will not be kept when the run ends: run.save_last = false\n")
     assert not (tmp_path / "run" / "checkpoints").exists() or not list((tmp_path / "run" / "checkpoints").iterdir())

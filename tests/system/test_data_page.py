@@ -16,8 +16,10 @@ def block(language):
 def test_the_page_on_data_works_as_written(tmp_path):
     (tmp_path / "texts").mkdir()
     for i in range(30):
-        (tmp_path / "texts" / f"{i}.txt").write_text(f"Text {i} has some words and numbers, {i * i} among them.\n" * (1 + i % 7))
-    rows = [{"messages": [{"role": "user", "content": f"What is {i}?"}, {"role": "assistant", "content": f"A number, {i}."}]}
+        (tmp_path / "texts" / f"{i}.txt").write_text(
+            f"Text {i} has some words and numbers, {i * i} among them.\n" * (1 + i % 7))
+    rows = [{"messages": [{"role": "user", "content": f"What is {i}?"},
+                          {"role": "assistant", "content": f"A number, {i}."}]}
             for i in range(20)]
     (tmp_path / "chats.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (tmp_path / "chat.jinja").write_text(block("jinja"))

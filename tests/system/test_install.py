@@ -50,8 +50,8 @@ def test_the_programs_of_a_moved_prefix_prepare_data_and_train(prefix, tmp_path)
                tmp_path / "data"]
     done = tiny.run(prepare, environment=tiny.ENVIRONMENT | {"SWITCHYARD_PYTHON": tiny.PYTHON})
     assert done.returncode == 0, done.stderr
-    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "data", [(48, "1,1,1")], model=tiny.MODEL | {"vocab_size": 300},
-                         run={"ranks": 1, "steps": 1})
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "data", [(48, "1,1,1")],
+                         model=tiny.MODEL | {"vocab_size": 300}, run={"ranks": 1, "steps": 1})
     done = tiny.run([program, "train", job])
     assert done.returncode == 0 and "1 step" in done.stderr + done.stdout, done.stderr
 

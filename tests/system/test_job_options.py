@@ -134,7 +134,8 @@ def test_a_switch_is_timed_where_rates_are_known(tmp_path):
 
 
 @pytest.mark.parametrize("words", [["plan", "--seconds", "1"], ["simulate", "--strategy", "2,4,2"],
-                                   ["show", "plan", "--strategy", "2,4,2"], ["switch-plan", "--from", "2,4,2", "--to", "4,4,1"]],
+                                   ["show", "plan", "--strategy", "2,4,2"],
+                                   ["switch-plan", "--from", "2,4,2", "--to", "4,4,1"]],
                          ids=lambda words: words[0])
 def test_hosts_come_from_a_hostfile(words, tmp_path):
     """As with their numbers; a hostfile of other hosts is told by the ranks that are missing."""

@@ -121,7 +121,8 @@ def test_ranks_with_a_token_and_an_interface_connect_despite_strangers(job, tmp_
                                variables=[{"RANK": "1", "WORLD_SIZE": str(ranks)}])
     errors = [process.communicate(timeout=tiny.HANG)[1] for process in (first, second)]
     assert first.returncode == second.returncode == 0, errors
-    assert "switchyard: rank 0: refused the connection from 127.0.0.1:" in errors[0] and "not a rank of this version" in errors[0]
+    assert ("switchyard: rank 0: refused the connection from 127.0.0.1:" in errors[0]
+            and "not a rank of this version" in errors[0])
     assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
     assert "s3cret" not in (tmp_path / "tcp" / "job.toml").read_text() + "".join(errors)
 

@@ -1,4 +1,5 @@
-"""Ranks with a device each that exchange messages by NCCL: the program on the stand-in device, with a stand-in library."""
+"""Ranks with a device each that exchange messages by NCCL: the program on the stand-in device, with a stand-in
+library."""
 
 import collections
 import os

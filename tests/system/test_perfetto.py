@@ -58,7 +58,9 @@ class Perfetto:
         folder, address = site
         shutil.copy(trace, folder / "opened.json")
         page.send("Network.setBlockedURLs", urls=["https://*"])
-        page.go(f"{address}/index.html#!/?url={address}/opened.json", "Boolean(window.app && window.app.trace) && document.body.innerText.includes('rank 3')", timeout=tiny.HANG)
+        page.go(f"{address}/index.html#!/?url={address}/opened.json",
+                "Boolean(window.app && window.app.trace) && document.body.innerText.includes('rank 3')",
+                timeout=tiny.HANG)
         self.page = page
 
     def rows(self, sql):
@@ -104,7 +106,8 @@ def tasks_of(path):
     names = {(event["pid"], event["tid"]): event["args"]["name"] for event in trace if event["name"] == "thread_name"}
     tasks = {}
     for event in events_of(path):
-        tasks.setdefault((event["pid"], names[event["pid"], event["tid"]]), []).append((event["ts"], event["ts"] + event["dur"]))
+        tasks.setdefault((event["pid"], names[event["pid"], event["tid"]]), []).append(
+            (event["ts"], event["ts"] + event["dur"]))
     return {key: sorted(events) for key, events in tasks.items()}
 
 

@@ -34,7 +34,8 @@ def test_the_containerfile_passes_its_linter_and_builds_as_the_readme_says():
     # DL3008: versions of Debian's packages are those of the release
     linted(BIN / "hadolint", "--ignore", "DL3008", RECIPES / "Containerfile")
     before, *commands = re.findall("^RUN (.*)$", (RECIPES / "Containerfile").read_text(), re.MULTILINE)
-    needed = re.fullmatch("apt-get update && apt-get install -y --no-install-recommends (.*) && rm -rf .*", before)[1].split()
+    needed = re.fullmatch("apt-get update && apt-get install -y --no-install-recommends (.*) && rm -rf .*",
+                          before)[1].split()
     known = re.findall(r"^\??([\w+.-]+)", (tiny.ROOT / "packages/apt.txt").read_text(), re.MULTILINE)
     assert "make" in needed and "python3" in needed and set(needed) <= set(known)
     targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
@@ -84,7 +85,8 @@ def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
         (tmp_path / name).chmod(0o755)
 
     def words(**variables):
-        environment = tiny.ENVIRONMENT | {"PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_NTASKS": "16", "SLURM_JOB_ID": "7"}
+        environment = tiny.ENVIRONMENT | {
+            "PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_NTASKS": "16", "SLURM_JOB_ID": "7"}
         return tiny.run([RECIPES / "slurm.sh", "job.toml", tmp_path / "run"], environment=environment | variables)
 
     first = words()

@@ -35,8 +35,8 @@ def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_pa
     assert found.keys() == KEYS
     parts = found["compute_seconds"] + found["communication_seconds"] - found["overlap_seconds"] + found["idle_seconds"]
     assert (parts == pytest.approx(found["step_seconds"], rel=1e-9)
-            and min(found[key] for key in KEYS - {"peak_bytes", "activation_bytes", "seconds_of_steps", "buckets_of_steps", "fits",
-                                                  "checkpoint_copy_bytes"}) > 0)
+            and min(found[key] for key in KEYS - {"peak_bytes", "activation_bytes", "seconds_of_steps",
+                                                  "buckets_of_steps", "fits", "checkpoint_copy_bytes"}) > 0)
     assert (0 < found["model_flops_utilization"] < 1
             and all(a < p for a, p in zip(found["activation_bytes"], found["peak_bytes"])))
     log = tiny.train(job, "--out", tmp_path / "out", "--steps", 1)

@@ -56,9 +56,11 @@ def test_an_exported_model_has_the_same_loss_in_transformers(tmp_path, data, nam
     expected = loss_in_transformers(model)
     assert log[-1]["loss"] == pytest.approx(expected, rel=ROUNDING)
     loaded = AutoModelForCausalLM.from_pretrained(model)
-    assert type(loaded).__name__.lower().removesuffix("forcausallm").removesuffix("lmheadmodel") == name.split()[0].strip(",")
+    assert (type(loaded).__name__.lower().removesuffix("forcausallm").removesuffix("lmheadmodel")
+            == name.split()[0].strip(","))
     text = torch.tensor([DOCUMENTS[0][:4]])
-    continued = loaded.generate(text, attention_mask=torch.ones_like(text), min_new_tokens=3, max_new_tokens=3, do_sample=False)
+    continued = loaded.generate(text, attention_mask=torch.ones_like(text), min_new_tokens=3, max_new_tokens=3,
+                                do_sample=False)
     assert continued.shape == (1, 7) and continued.max() < 67
     again, _ = train(tmp_path, data, [(48, "2,1,1")], model={"path": str(model)}, run={"steps": 1})
     assert again[0]["loss"] == pytest.approx(expected, rel=ROUNDING)

@@ -128,8 +128,8 @@ def test_another_tokenizer_is_refused(tmp_path, corpus):
     job = tiny.write_job(tmp_path / "job.toml", mine, [(48, "1,1,1")], validation={"path": str(other)})
     done = tiny.run(tiny.command(job))
     assert done.returncode == 2
-    assert done.stderr == (f"switchyard: validation: {other} was prepared with another tokenizer than {mine}. Prepare it "
-                           f"again with --tokenizer {mine}.\n")
+    assert done.stderr == (f"switchyard: validation: {other} was prepared with another tokenizer than {mine}. Prepare "
+                           f"it again with --tokenizer {mine}.\n")
 
 
 def test_memory_that_does_not_suffice_is_known_before_the_first_step(tmp_path, corpus):

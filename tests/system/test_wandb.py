@@ -66,7 +66,8 @@ def test_every_step_and_validation_is_sent_once_also_of_a_resumed_run(tmp_path, 
     log = tiny.train(job, "--out", out, "--resume", out, "--steps", 4, environment=package)
     notes = notes_of(package)
     begun = [note["init"] for note in notes if "init" in note]
-    assert [(run["name"], run["id"], run["dir"]) for run in begun] == [("out", None, str(out)), ("out", "abc123", str(out))]
+    assert ([(run["name"], run["id"], run["dir"]) for run in begun]
+            == [("out", None, str(out)), ("out", "abc123", str(out))])
     assert begun[0]["config"]["run"]["steps"] == 3
     sent = [note["log"] for note in notes if "log" in note]
     assert [figures["train/loss"] for figures in sent if "train/loss" in figures] == [entry["loss"] for entry in log]

@@ -29,7 +29,7 @@ double logit_bytes(DType type) {
   return type == DType::bf16 ? own + 18.0 * static_cast<double>(size_of(DType::f32)) : own;
 }
 
-// So many products with the weight, and passes over the logits when they are made.
+// The cost of so many products with the weight, and of passes over the logits when they are made.
 Cost products(std::span<const Type> in, std::span<const Type> out, int count) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 2.0 * count * static_cast<double>(elements(in[1], {1}));
@@ -114,7 +114,7 @@ std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
   return {loss_type(in[3]), in[0], gradient};
 }
 
-// Its layouts are those of the whole, and the gradient of the logits has the vocabulary as the weight has it.
+// Layouts are those of HeadLoss, and the gradient of the logits has the vocabulary as the weight has it.
 LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
   LayoutRule rule = HeadLoss().layout(query);
   rule.gives[2] = {{rule.needs[0].split[0], rule.needs[1].split[0]}, {}};

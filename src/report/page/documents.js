@@ -10,7 +10,7 @@ function placesOf(phase, replica) {
       (ranks, m) => ranks.map((place, r) => ({...place, name: `${replica}.${m}` + (phase.ring ? `.${r}` : "")})));
 }
 
-// Its words stay on one line.
+// The text of a piece; its words stay on one line.
 function pieceText([document, first, tokens], lengths) {
   const text = document < 0             ? `padding ${count(tokens)}` :
       tokens === lengths[document] ? `${document} (${count(tokens)})` :

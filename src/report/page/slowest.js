@@ -3,8 +3,9 @@
 const SLOWEST = ["slowest_rank", "slowest_rank_seconds", "median_rank_seconds"];
 const kMostSlowSteps = 10;
 
-// Of each step with a slowest rank: its number, the rank, seconds that it and the median rank work, and what it works
-// longer, as a share of the step. Logs of earlier versions lack the median: then it and the share are null.
+// The steps that have a slowest rank, each with its number, the rank, seconds that it and the median rank work, and by
+// how much it works longer, as a share of the step. Logs of earlier versions lack the median: then it and the share are
+// null.
 function slowestOf(run) {
   const {step, seconds: whole} = run.steps, [ranks, busy, median] = SLOWEST.map((name) => run.steps[name] || []);
   return step
