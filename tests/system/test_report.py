@@ -177,8 +177,9 @@ def test_a_page_begins_with_what_limits_the_step_and_what_the_job_gains(simulate
     by_name = {c["name"]: c for c in run["candidates"]}
     best = min((c for c in run["candidates"] if c["single"] and c["fits"] and c["seconds"]), key=lambda c: c["seconds"])
     change = by_name["this job"]["seconds"] / best["seconds"] - 1
-    assert f"{abs(change):.0%}".replace("%", " %") in run["headline"][1] and best["name"] in run["headline"][1]
-    assert ("less" if change < 0 else "more") in run["headline"][1]
+    gain = (f"{1 + change:.1f} times as long as" if change >= 1 else
+            f"{abs(change):.0%}".replace("%", " %") + (" less" if change < 0 else " more"))
+    assert gain in run["headline"][1] and best["name"] in run["headline"][1]
     run = data_of(measured)["runs"][0]
     assert run["headline"][0].startswith("Step 2, measured at ") and "The prediction was" in run["headline"][1]
     for parts in run["parts"]:
