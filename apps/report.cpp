@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -109,12 +110,38 @@ std::string page_path(const Options& options) {
   return options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
 }
 
+// The last `parts` names of a path.
+std::string end_of(const fs::path& path, int parts) {
+  std::string text = path.filename().string();
+  for (fs::path rest = path.parent_path(); parts > 1 && rest.has_filename(); --parts, rest = rest.parent_path())
+    text = rest.filename().string() + "/" + text;
+  return text;
+}
+
+// Names of runs are the ends of their folders' paths in which they differ; of one folder, they have numbers.
+void tell_apart(std::vector<report::Run>& runs, const std::vector<std::string>& folders) {
+  std::vector<fs::path> paths;
+  for (const std::string& folder : folders)  // without a slash at the end
+    paths.push_back(fs::absolute(fs::path(folder) / "").lexically_normal().parent_path());
+  std::map<std::string, int> seen;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    const auto shared = [&](int parts) {
+      return std::ranges::any_of(paths, [&](const fs::path& path) {
+        return path != paths[r] && end_of(path, parts) == end_of(paths[r], parts);
+      });
+    };
+    int parts = 1;
+    while (shared(parts)) ++parts;
+    runs[r].name = end_of(paths[r], parts);
+    if (const int before = seen[runs[r].name]++; before > 0) runs[r].name += fmt::format(" ({})", before + 1);
+  }
+}
+
 void write_page(const Options& options, double reload_seconds) {
   report::Page page;
-  for (const std::string& folder : options.folders) {
-    page.runs.push_back(run_of(folder, options.cluster));
-    page.title += (page.title.empty() ? "" : ", ") + page.runs.back().name;
-  }
+  for (const std::string& folder : options.folders) page.runs.push_back(run_of(folder, options.cluster));
+  tell_apart(page.runs, options.folders);
+  for (const report::Run& run : page.runs) page.title += (page.title.empty() ? "" : ", ") + run.name;
   files::write_text(page_path(options), report::html_of(page, reload_seconds));
 }
 

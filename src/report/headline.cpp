@@ -75,6 +75,7 @@ std::string gain(const std::vector<Candidate>& candidates) {
   const double saved = 1 - *chosen->seconds / *single->seconds;
   const std::string other = fmt::format("the best single strategy, {} ({})", single->name, duration(*single->seconds));
   if (saved >= 0.005) return fmt::format("It takes {} less time than {}.", percent(saved), other);
+  if (saved <= -1) return fmt::format("It takes {:.1f} times as long as {}.", 1 - saved, other);
   if (saved <= -0.005) return fmt::format("It takes {} more time than {}.", percent(-saved), other);
   return fmt::format("It takes as long as {}.", other);
 }

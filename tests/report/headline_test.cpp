@@ -62,8 +62,10 @@ TEST(Headline, compares_with_the_quickest_single_strategy_that_fits) {
                   {.name = "c", .seconds = 9.0, .fits = false, .single = true},
                   {.name = "two", .seconds = 8.5}}),
             "It takes 20 % less time than the best single strategy, b (10 s).");
-  EXPECT_EQ(gain({own, {.name = "b", .seconds = 4.0, .single = true}}),
-            "It takes 100 % more time than the best single strategy, b (4 s).");
+  EXPECT_EQ(gain({own, {.name = "b", .seconds = 6.4, .single = true}}),
+            "It takes 25 % more time than the best single strategy, b (6.4 s).");
+  EXPECT_EQ(gain({own, {.name = "b", .seconds = 2.5, .single = true}}),
+            "It takes 3.2 times as long as the best single strategy, b (2.5 s).");
   EXPECT_EQ(gain({own, {.name = "b", .seconds = 9.0, .fits = false, .single = true}}),
             "No single strategy that was compared fits the memory.");
   EXPECT_EQ(gain({own, {.name = "two", .seconds = 9.0}}), "");

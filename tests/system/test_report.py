@@ -12,6 +12,7 @@ import pytest
 import tiny_runs as tiny
 
 BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
+LONG_NAME = "a-name-that-is-too-long-to-stand-beside-a-value"
 
 
 def data_of(path):
@@ -58,7 +59,7 @@ def validated(tmp_path_factory):
 def several(run_folder, tmp_path_factory):
     """A page of three runs: of the last, the second loss is higher."""
     folder = tmp_path_factory.mktemp("several")
-    other = folder / "other"
+    other = folder / LONG_NAME / run_folder.name
     shutil.copytree(run_folder, other)
     log = tiny.read_log(other)
     log[1]["loss"] += 0.25
@@ -177,8 +178,9 @@ def test_a_page_begins_with_what_limits_the_step_and_what_the_job_gains(simulate
     by_name = {c["name"]: c for c in run["candidates"]}
     best = min((c for c in run["candidates"] if c["single"] and c["fits"] and c["seconds"]), key=lambda c: c["seconds"])
     change = by_name["this job"]["seconds"] / best["seconds"] - 1
-    assert f"{abs(change):.0%}".replace("%", " %") in run["headline"][1] and best["name"] in run["headline"][1]
-    assert ("less" if change < 0 else "more") in run["headline"][1]
+    gain = (f"{1 + change:.1f} times as long as" if change >= 1 else
+            f"{abs(change):.0%}".replace("%", " %") + (" less" if change < 0 else " more"))
+    assert gain in run["headline"][1] and best["name"] in run["headline"][1]
     run = data_of(measured)["runs"][0]
     assert run["headline"][0].startswith("Step 2, measured at ") and "The prediction was" in run["headline"][1]
     for parts in run["parts"]:
@@ -372,8 +374,11 @@ def test_equal_losses_are_told_apart_by_their_differences(several, run_folder):
     with browser.Browser() as page:
         page.open(several)
         told = page.evaluate("[...document.querySelectorAll('#loss-difference p')].map((p) => p.textContent)")
-        assert told == [f"{run_folder.name}: the same loss as {run_folder.name} in all 3 steps.",
-                        "other: the largest difference is 0.250, at step 2."]
+        name, above = run_folder.name, run_folder.parent.name
+        assert told == [f"{above}/{name} (2): the same loss as {above}/{name} in all 3 steps.",
+                        f"{LONG_NAME}/{name}: the largest difference is 0.250, at step 2."]
+        names = page.evaluate("[...document.querySelectorAll('#steps > .keys .key')].map((key) => key.textContent)")
+        assert names == [f"{above}/{name}", f"{above}/{name} (2)", f"{LONG_NAME}/{name}"]
         [figure] = glyphs_of(page, "#loss-difference")
         lines = [glyph["data"]["y"] for glyph in figure if glyph["type"] == "Line"]
         assert lines == [[0, 0, 0], [0, pytest.approx(0.25), 0]]
@@ -428,7 +433,8 @@ def test_losses_are_shown_by_source_and_validations_by_length_and_source(validat
 def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(run_folder, tmp_path, median):
     copy, count = tmp_path / "run", 14
     copy.mkdir()
-    (copy / "job.toml").write_text(re.sub(r"(?m)^steps = 3$", f"steps = {count}", (run_folder / "job.toml").read_text()))
+    job = (run_folder / "job.toml").read_text()
+    (copy / "job.toml").write_text(re.sub(r"(?m)^steps = 3$", f"steps = {count}", job))
     [_, line, _] = tiny.read_log(run_folder)
     shares = {step: 7 * step % 15 / 20 for step in range(1, count + 1)}  # no two are equal
     log = [line | {"step": step, "seconds": 2, "slowest_rank": step % 4, "slowest_rank_seconds": 1.5,

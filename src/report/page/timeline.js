@@ -345,7 +345,7 @@ function timelines() {
   const node = section(
       "timeline", "Timeline",
       "One row per rank. The thick bar shows what it computes, with collectives inside a stage in the lower half; " +
-          "light grey is idle. The thin bars below show what it sends: activations and gradients between stages, " +
+          "grey is idle. The thin bars below show what it sends: activations and gradients between stages, " +
           "gradients to home, and parameters. The tint and the line above a bar are the strategy that runs.");
   node.append(el(
       "p", {class: "small"},
