@@ -93,7 +93,13 @@ class Browser:
                 return answer["result"]
 
     def evaluate(self, expression):
-        answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        """The expression's value. A page that loads itself again just then is asked again."""
+        try:
+            answer = self.send("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        except RuntimeError as error:
+            if "Inspected target navigated" not in str(error):
+                raise
+            return self.evaluate(expression)
         if "exceptionDetails" in answer:
             raise RuntimeError(answer["exceptionDetails"])
         return answer["result"].get("value")
