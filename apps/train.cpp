@@ -70,16 +70,17 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
     job = within_memory(std::move(job), *emulated);
   }
   const bool first = launch.rank == 0, chooses = job.run.choose_buckets;
-  if (first)
-    for (const std::string& line : train::not_kept(job)) fmt::print(stderr, "{}\n", line);
   std::string plan_json = planned ? "" : plan_beside(path, job, first);
   if (!planned && !emulated && !chooses) return {.job = std::move(job), .plan_json = std::move(plan_json)};
+  if (planned) refuse_what_cannot_fit(job);
   std::optional<StatusLine> status;
-  if (first) status.emplace("plan", "measuring this machine");
+  if (first) {
+    status.emplace("plan", "measuring this machine");
+    for (const std::string& line : train::not_kept(job)) status->say(line);
+  }
   const auto say = [&](const std::string& text) {
     if (status) status->say("plan: " + text);
   };
-  if (planned) refuse_what_cannot_fit(job);
   const bool known = emulated && config::has_rates(*emulated);
   const cluster::Hardware hardware =
       known ? *emulated
@@ -89,6 +90,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   if (!planned)
     return {.job = std::move(job),
             .plan_json = std::move(plan_json),
+            .told = true,
             .emulated = std::move(emulated),
             .hardware = chooses ? std::optional(hardware) : std::nullopt};
   if (!sets_smallest) job = with_break_even(std::move(job), hardware);
@@ -97,6 +99,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   for (const std::string& line : chosen.why) say(line);
   return {.job = chosen.job,
           .plan_json = report::plan_text(chosen.compared, chosen.job),
+          .told = true,
           .emulated = std::move(emulated),
           .hardware = chooses ? std::optional(hardware) : std::nullopt};
 }

@@ -264,6 +264,7 @@ class Assembler {
       const schedule::Schedule schedule = schedule_of(s_, group_, mbs, all, a_.options_.train);
       positions_ = schedule.positions();
       sharing_.resize(static_cast<size_t>(schedule.stages()));
+      last_.resize(sharing_.size());
       const auto visit = [&](schedule::Place place, const auto& what) {
         const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
         const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
@@ -342,8 +343,10 @@ class Assembler {
               units.push_back(event.unit);
           return units;
         };
+        const std::vector<int> piece_before = std::exchange(last_[static_cast<size_t>(stage)], {});
         if (code.gathers())
-          for (const int unit : here(segment.awaits)) gather(sharing, readers, unit);
+          for (const int unit : here(segment.awaits))
+            gather(sharing, readers, unit, code.overlap_transfers ? std::vector<int>() : piece_before);
         const bool makes_gradients = code.reduces() && !ir::units_written(segment, piece).empty();
         const bool begins_unit = makes_gradients && !here(segment.first_writes).empty();
         // One unit's gradients are made while those of the one before are reduced, or one block's.
@@ -361,10 +364,13 @@ class Assembler {
           if (code.gathers() && runs_it)
             for (const int unit : here(segment.awaits))
               a_.wait_for(task, sharing.awaited_gathers(readers, unit, static_cast<int>(m)));
-          if (begins_unit && items.run[m] == runs_in(member, runs))
+          if (!code.overlap_transfers)
+            a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), sharing.reductions()));
+          else if (begins_unit && items.run[m] == runs_in(member, runs))
             a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), awaited));
           const int id =
               runs_it ? add_run(member, std::move(task), number == 0, number + 1 == pieces) : add_zero(std::move(task));
+          last_[static_cast<size_t>(stage)].push_back(id);
           if (code.gathers() && runs_it)
             for (const int unit : here(segment.last_reads)) sharing.read(readers, unit, static_cast<int>(m), id);
           if (code.reduces())
@@ -377,10 +383,11 @@ class Assembler {
       }
     }
 
-    // A unit's copy for a block, unless an earlier item has it.
-    void gather(BlockSharing& sharing, const Block& readers, int unit) {
+    // A unit's copy for a block, unless an earlier item has it. before: tasks that it waits for.
+    void gather(BlockSharing& sharing, const Block& readers, int unit, std::vector<int> before) {
       if (sharing.has_copy(readers, unit)) return;
-      std::vector<int> before = a_.moves_.back()[static_cast<size_t>(unit)];
+      const std::vector<int>& moves = a_.moves_.back()[static_cast<size_t>(unit)];
+      before.insert(before.end(), moves.begin(), moves.end());
       if (sharing.has_no_copies() && phase_ > 0) {
         const std::vector<int> runs = a_.last_runs(phase_ - 1);
         before.insert(before.end(), runs.begin(), runs.end());
@@ -473,8 +480,9 @@ class Assembler {
     const CompiledStrategy& s_;
     int group_, positions_ = 0;
     std::vector<Member> members_;
-    std::map<Block, Items> items_;       // by runs_of
-    std::vector<BlockSharing> sharing_;  // of the schedule's stages
+    std::map<Block, Items> items_;        // by runs_of
+    std::vector<BlockSharing> sharing_;   // of the schedule's stages
+    std::vector<std::vector<int>> last_;  // tasks of all members for the piece before, by stage of the schedule
   };
 
   // All rounds of a unit's transfer for runs, each with what `waits` adds and after those before it; the tasks.

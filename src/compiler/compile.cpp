@@ -61,6 +61,7 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   order_collectives(stage, how.overlap);
   stage.passing = strategy.exchange;
   stage.overlap = how.overlap;
+  stage.overlap_transfers = how.overlap_transfers;
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
   stage.rows = layout::row_cuts(mesh, strategy.zero);
   stage.every = strategy.every;

@@ -49,10 +49,11 @@ class KnownExchanges {
 };
 
 /// How code is made, besides what the strategy says. overlap: collectives run beside computing (compiler/overlap).
+/// overlap_transfers: as in ir::StageCode.
 /// exchanges: those that are known; null: none. on_devices: kernels are those for devices, which have other
 /// temporaries; it only counts for memory.
 struct CodeOptions {
-  bool overlap = true, on_devices = false;
+  bool overlap = true, overlap_transfers = true, on_devices = false;
   std::shared_ptr<KnownExchanges> exchanges{};
 };
 

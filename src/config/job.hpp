@@ -109,7 +109,7 @@ struct RunSettings {
   std::vector<int> order;       // buckets as a step runs them; empty: as batch::published_order
   bool choose_buckets = false;  // each step uses those that take the least time; several may have the same max_length
   bool prefetch = true;         // next switch under the running strategy's computation
-  bool overlap = true;          // collectives of tensor parallel ranks under products
+  bool overlap = true;          // communication of runs under products
   std::string emulate;          // cluster whose time steps are given in; empty: this machine's own
   bool operator==(const RunSettings&) const = default;
 };

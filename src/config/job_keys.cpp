@@ -461,8 +461,9 @@ Keys run_keys() {
           "Receive the next strategy's parameters while the current one still computes, if memory allows."),
       Run<&RunSettings::overlap>(
           "run.overlap",
-          "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
-          "need them. It changes no result."),
+          "Exchange activations and their gradients among tensor parallel ranks, and with ZeRO and depth parameters "
+          "and "
+          "their gradients, while products are computed that don't need them. It changes no result."),
       Run<&RunSettings::emulate>(
           "run.emulate",
           "Cluster whose devices are emulated by the cores of this machine, such as \"2x4:200Mbit/s,800Mbit/s,40MiB\" "

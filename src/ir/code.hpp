@@ -142,6 +142,9 @@ struct StageCode {
   // How keys come to other ring ranks, and whether collectives and keys move while the stage computes.
   KeyPassing passing = KeyPassing::gather;
   bool overlap = false;
+  // Whether gathers and reductions for runs go on while the stage computes; else each waits for the piece before it,
+  // and the next piece waits for them.
+  bool overlap_transfers = true;
 };
 
 /// Which of the stage's patterns a replica has. InternalError if the stage wasn't compiled for it.

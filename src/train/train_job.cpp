@@ -33,6 +33,7 @@
 #include "train/lr_schedule.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
+#include "train/run_log.hpp"
 #include "train/start_banner.hpp"
 #include "train/step_recorder.hpp"
 #include "train/stop_signals.hpp"
@@ -331,7 +332,11 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
       job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
       fabric_options(job.fabric), [&](comm::Fabric& ranks) {
         std::unique_ptr<StatusLine> status;
-        if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
+        if (ranks.rank() == 0) {
+          status = std::make_unique<StatusLine>("train", "compiling the strategies");
+          if (!settings.told)
+            for (const std::string& line : not_kept(job)) status->say(line);
+        }
         std::optional<RunFolder> folder;
         if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
         comm::MeteredFabric metered(ranks);

@@ -179,7 +179,7 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
                                                       {"tp=2,ring=2,exchange=ring", "ring=4"},
                                                       {"dp=4,zero=3", "dp=2,pp=2,zero=2"},
                                                       {"depth=4", "dp=2,tp=2,zero=2"},
-                                                      {"dp=2,pp=2,zero=3,schedule=zeropp,every=2"}};
+                                                      {"dp=2,pp=2,zero=3,schedule=zero-bubble"}};
   for (int round = 0; round < 22; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);
@@ -194,7 +194,8 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
     const std::vector<i64> bounds =
         specs.size() == 1 ? std::vector<i64>{kLongest} : std::vector<i64>{kLongest, kLongest / 2};
     const auto run = [&](bool overlap, bool beside, bool delays) {
-      const compiler::Plans plans = tiny_plans(specs, 4, 0, kFp64, hosts, 1, settings, {.overlap = overlap});
+      const compiler::Plans plans =
+          tiny_plans(specs, 4, 0, kFp64, hosts, 1, settings, {.overlap = overlap, .overlap_transfers = overlap});
       TinyOptions options{.bounds = bounds, .beside = beside};
       if (delays) options.wrap = watched(late(static_cast<unsigned>(round)));
       return run_tiny(plans, batches, options);

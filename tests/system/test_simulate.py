@@ -49,6 +49,19 @@ def test_the_idle_time_of_a_rank_that_never_waits_is_not_negative(tmp_path, corp
     assert "-0" not in text and "idle" in text and "1 host of " in text
 
 
+@pytest.mark.parametrize("strategy", ["dp=4,zero=3", "dp=4,zero=2", "depth=2,dp=2", "dp=2,pp=2,zero=3,schedule=zeropp,every=2",
+                                      "tp=4"])
+def test_without_overlap_nothing_is_communicated_while_a_rank_computes(tmp_path, strategy):
+    """But for sends between stages."""
+    model = {"hidden_size": 4096, "layers": 4, "heads": 32, "ffn_size": 11008, "vocab_size": 32000}
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "no-data", [(4096, strategy)], model=model,
+                         batch={"context": 4096, "lengths": "full"}, run={"ranks": 4, "precision": "bf16"})
+    beside, apart = (figures(job, "--cluster", "a100-80g", "--set", f"run.overlap={value}") for value in ("true", "false"))
+    assert apart["step_seconds"] > 1.03 * beside["step_seconds"]
+    if "zero=2" not in strategy:  # parameters that a step begins with come unit by unit
+        assert apart["overlap_seconds"] < 0.15 * beside["overlap_seconds"], (apart, beside)
+
+
 def test_a_faster_cluster_is_faster_and_more_steps_are_averaged(job):
     assert figures(job, "--cluster", "h100-80g")["step_seconds"] < figures(job, "--cluster", "demo")["step_seconds"]
     one, three = figures(job, "--cluster", "demo"), figures(job, "--cluster", "demo", "--steps", 3)
