@@ -13,7 +13,7 @@ Precision precision_of(const config::RunSettings& run) {
 
 CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster) {
   return {.overlap = job.run.overlap && cluster.overlaps_collectives,
-          .overlap_transfers = job.run.overlap,
+          .overlap_transfers = job.run.overlap_transfers,
           .on_devices = job.run.device != config::Device::cpu,
           .exchanges = std::make_shared<KnownExchanges>()};
 }

@@ -104,13 +104,14 @@ struct RunSettings {
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
   int threads = 0;                 // per rank; 0: cores of its host / ranks on it
   Device device = Device::cpu;
-  std::string profile;          // with which a job without strategies is planned; empty: this machine's own
-  int home = 0;                 // bucket whose strategy anchors the home of master weights and moments
-  std::vector<int> order;       // buckets as a step runs them; empty: as batch::published_order
-  bool choose_buckets = false;  // each step uses those that take the least time; several may have the same max_length
-  bool prefetch = true;         // next switch under the running strategy's computation
-  bool overlap = true;          // communication of runs under products
-  std::string emulate;          // cluster whose time steps are given in; empty: this machine's own
+  std::string profile;            // with which a job without strategies is planned; empty: this machine's own
+  int home = 0;                   // bucket whose strategy anchors the home of master weights and moments
+  std::vector<int> order;         // buckets as a step runs them; empty: as batch::published_order
+  bool choose_buckets = false;    // each step uses those that take the least time; several may have the same max_length
+  bool prefetch = true;           // next switch under the running strategy's computation
+  bool overlap = true;            // collectives of tensor parallel ranks under products
+  bool overlap_transfers = true;  // what runs gather and reduce under those of other units
+  std::string emulate;            // cluster whose time steps are given in; empty: this machine's own
   bool operator==(const RunSettings&) const = default;
 };
 

@@ -461,9 +461,12 @@ Keys run_keys() {
           "Receive the next strategy's parameters while the current one still computes, if memory allows."),
       Run<&RunSettings::overlap>(
           "run.overlap",
-          "Exchange activations and their gradients among tensor parallel ranks, and with ZeRO and depth parameters "
-          "and "
-          "their gradients, while products are computed that don't need them. It changes no result."),
+          "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
+          "need them. It changes no result."),
+      Run<&RunSettings::overlap_transfers>(
+          "run.overlap_transfers",
+          "With ZeRO 2 and 3 and depth: gather parameters and reduce gradients while other units are computed. It "
+          "changes no result."),
       Run<&RunSettings::emulate>(
           "run.emulate",
           "Cluster whose devices are emulated by the cores of this machine, such as \"2x4:200Mbit/s,800Mbit/s,40MiB\" "

@@ -70,6 +70,7 @@ class JobOnRank {
             const std::vector<data::Source>& validated, comm::Fabric& fabric, const compiler::Plans& plans,
             const RankSettings& share, std::unique_ptr<StatusLine> status)
       : status_(std::move(status)),
+        told_(settings.told),
         job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
@@ -121,6 +122,8 @@ class JobOnRank {
 
  private:
   int train() {
+    if (status_ && !told_)
+      for (const std::string& line : not_kept(job_)) status_->say(line);
     status_.reset();
     recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
                    state_.step + 1);
@@ -251,6 +254,7 @@ class JobOnRank {
   }
 
   std::unique_ptr<StatusLine> status_;
+  const bool told_;  // what won't be kept
   const config::Job& job_;
   const std::string& plan_json_;
   comm::Fabric& fabric_;
@@ -332,11 +336,7 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
       job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
       fabric_options(job.fabric), [&](comm::Fabric& ranks) {
         std::unique_ptr<StatusLine> status;
-        if (ranks.rank() == 0) {
-          status = std::make_unique<StatusLine>("train", "compiling the strategies");
-          if (!settings.told)
-            for (const std::string& line : not_kept(job)) status->say(line);
-        }
+        if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
         std::optional<RunFolder> folder;
         if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
         comm::MeteredFabric metered(ranks);

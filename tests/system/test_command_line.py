@@ -89,7 +89,7 @@ def test_colours_are_for_terminals_where_nobody_asks_for_none(job):
 
 
 def test_what_will_not_be_kept_is_told_first(job, tmp_path):
-    """Before the machine is measured or anything is planned."""
+    """Before the first step."""
     assert tiny.run(tiny.command(job())).stderr.startswith(
         "nothing of this run will be kept, as it has no folder; --out DIR")
     told = tiny.run(tiny.command(job(), "--out", tmp_path / "run", "--set", "run.save_last=false")).stderr

@@ -56,7 +56,8 @@ def test_without_overlap_nothing_is_communicated_while_a_rank_computes(tmp_path,
     model = {"hidden_size": 4096, "layers": 4, "heads": 32, "ffn_size": 11008, "vocab_size": 32000}
     job = tiny.write_job(tmp_path / "job.toml", tmp_path / "no-data", [(4096, strategy)], model=model,
                          batch={"context": 4096, "lengths": "full"}, run={"ranks": 4, "precision": "bf16"})
-    beside, apart = (figures(job, "--cluster", "a100-80g", "--set", f"run.overlap={value}") for value in ("true", "false"))
+    beside, apart = (figures(job, "--cluster", "a100-80g", "--set", f"run.overlap={value}",
+                             "--set", f"run.overlap_transfers={value}") for value in ("true", "false"))
     assert apart["step_seconds"] > 1.03 * beside["step_seconds"]
     if "zero=2" not in strategy:  # parameters that a step begins with come unit by unit
         assert apart["overlap_seconds"] < 0.15 * beside["overlap_seconds"], (apart, beside)
