@@ -18,8 +18,12 @@ set(SWITCHYARD_FEWER_CASES "")
 if(SWITCHYARD_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")
   set(SWITCHYARD_FEWER_CASES SWITCHYARD_FEWER_CASES)
 endif()
-# Tests compile faster without optimization, for which the code under test keeps its own; some compute much themselves.
+# Tests compile faster without optimization, for which the code under test keeps its own. Some compute much themselves;
+# of few cases not so much.
 set(SWITCHYARD_COMPUTING_TESTS kernels_tests layout_tests planner_tests)
+if(SWITCHYARD_FEWER_CASES)
+  set(SWITCHYARD_COMPUTING_TESTS "")
+endif()
 set(SWITCHYARD_INCLUDE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src> $<INSTALL_INTERFACE:include/switchyard>)
 
 function(switchyard_target_options target)
