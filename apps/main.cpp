@@ -64,9 +64,8 @@ std::vector<std::string> missing_libraries(const std::filesystem::path& program)
   ::waitpid(child, nullptr, 0);
   std::vector<std::string> missing;
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);)
-    if (const size_t end = line.find(" => not found"); end != std::string::npos)
-      missing.push_back(line.substr(line.find_first_not_of(" \t"), end - line.find_first_not_of(" \t")));
+  for (std::string line; std::getline(lines >> std::ws, line);)
+    if (const size_t end = line.find(" => not found"); end != std::string::npos) missing.push_back(line.substr(0, end));
   return missing;
 }
 
@@ -77,8 +76,7 @@ std::vector<std::string> missing_libraries(const std::filesystem::path& program)
   if (const std::vector<std::string> missing = missing_libraries(program); !missing.empty())
     switchyard::user_error(
         "{} doesn't find {}, with which it was built. Build it again (`make build`), or name the folder of these "
-        "libraries "
-        "in LD_LIBRARY_PATH.",
+        "libraries in LD_LIBRARY_PATH.",
         program.string(), fmt::join(missing, " and "));
   ::execv(program.c_str(), argv);
   switchyard::user_error("{}: {}. Both programs must be in the same folder.", program.string(),

@@ -390,8 +390,7 @@ void add_plan(CLI::App& app, Action& action) {
   command
       ->add_option("--out", options->out,
                    "Writes the job with the best plan's buckets, and beside it planned.plan.json, from which the "
-                   "report of a run "
-                   "of it has the plans that were compared")
+                   "report of a run of it has the plans that were compared")
       ->type_name("planned.toml");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] { action = [options] { return run(*options); }; });

@@ -44,15 +44,15 @@ std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft) {
   return emulated;
 }
 
-// What `plan --out` wrote beside the job, unless the job was changed since, so that other plans would be compared.
-std::string plan_beside(const std::string& path, const config::Job& job, bool says) {
+// The plans that `plan --out` wrote beside the job, for the run's folder, which rank 0 writes; none if the job was
+// changed since, so that other plans would be compared.
+std::string plan_beside(const std::string& path, const config::Job& job) {
   const std::filesystem::path plan = report::plan_path_of(path);
   if (!std::filesystem::exists(plan)) return "";
   std::string text = files::read_text(plan);
   if (report::is_plan_of(text, job, plan.string())) return text;
-  if (says)
-    fmt::print(stderr, "{}: model, batches or buckets are not those of the job now, so the report goes without it\n",
-               plan.string());
+  fmt::print(stderr, "{}: model, batches or buckets are not those of the job now, so the report goes without it\n",
+             plan.string());
   return "";
 }
 
@@ -70,7 +70,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
     job = within_memory(std::move(job), *emulated);
   }
   const bool first = launch.rank == 0, chooses = job.run.choose_buckets;
-  std::string plan_json = planned ? "" : plan_beside(path, job, first);
+  std::string plan_json = planned || !first ? "" : plan_beside(path, job);
   if (!planned && !emulated && !chooses) return {.job = std::move(job), .plan_json = std::move(plan_json)};
   if (planned) refuse_what_cannot_fit(job);
   std::optional<StatusLine> status;

@@ -4,7 +4,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "base/environment.hpp"
 
