@@ -3,7 +3,8 @@
 
 A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include
 is a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch,
-by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone.
+by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone, and tests
+share no file.
 """
 import pathlib
 import re
@@ -16,6 +17,7 @@ COMM_HEADERS = {"mpi.h", "nccl.h"}
 HUGE_HEADERS = {"ATen/ATen.h": "12 s", "torch/torch.h": "24 s", "torch/extension.h": "24 s", "torch/all.h": "24 s"}
 HARD_LINES = 800
 REFERENCE_LINES = 1000
+SHARED_FILE = re.compile(r"TempDir\(\)|temp_directory_path\(\)")
 OUTSIDE = re.compile(r"(CMAKE_SOURCE_DIR\}|SWITCHYARD_SOURCE *\")/\.\..*")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
@@ -96,6 +98,13 @@ def outside_errors(root: pathlib.Path) -> list[str]:
             for number, line in enumerate(path.read_text().splitlines(), 1) if (found := OUTSIDE.search(line))]
 
 
+def shared_file_errors(root: pathlib.Path) -> list[str]:
+    """Tests run side by side: each one's files lie in a folder of its own."""
+    return [f"{path.relative_to(root)}: {found[0]} is a folder of all tests; use Scratch of tests/scratch.hpp"
+            for path in sources(root / "tests")
+            if path != root / "tests/scratch.hpp" and (found := SHARED_FILE.search(path.read_text()))]
+
+
 def axis_errors(root: pathlib.Path) -> list[str]:
     """Files of the planner that name an axis of stages, which only its search space does."""
     axes = re.findall(r'\{(\w+), "\1"\}', (root / "src/layout/axes.cpp").read_text())
@@ -134,6 +143,9 @@ class Repository(unittest.TestCase):
 
     def test_nothing_outside_the_clone_is_read(self):
         self.expect_none(outside_errors(ROOT))
+
+    def test_no_two_tests_share_a_file(self):
+        self.expect_none(shared_file_errors(ROOT))
 
 
 class Checks(unittest.TestCase):
@@ -211,6 +223,11 @@ class Checks(unittest.TestCase):
         self.assertEqual(self.errors(files, outside_errors),
                          ["cmake/a.cmake:2: CMAKE_SOURCE_DIR}/../y) leads out of the clone",
                           'tests/base/a_test.cpp:1: SWITCHYARD_SOURCE "/../b"; leads out of the clone'])
+
+    def test_a_file_in_the_folder_of_all_tests_is_found(self):
+        files = {"tests/scratch.hpp": "temp_directory_path()", "tests/base/a_test.cpp": 'testing::TempDir() + "a"'}
+        self.assertEqual(self.errors(files, shared_file_errors),
+                         ["tests/base/a_test.cpp: TempDir() is a folder of all tests; use Scratch of tests/scratch.hpp"])
 
 
 if __name__ == "__main__":

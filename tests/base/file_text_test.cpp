@@ -3,23 +3,25 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
-#include <fstream>
+
+#include "../scratch.hpp"
 
 namespace switchyard {
 namespace {
 
 TEST(FileText, has_every_byte) {
-  const std::string path = testing::TempDir() + "file_text_test", text = std::string(100'000, 'x') + '\0' + "\r\nend";
-  std::ofstream(path, std::ios::binary) << text;
+  const std::string text = std::string(100'000, 'x') + '\0' + "\r\nend";
+  const Scratch folder;
+  const std::string path = folder.file("file", text);
   EXPECT_EQ(file_text(path), text);
-  std::ofstream(path, std::ios::binary).close();
+  folder.file("file", "");
   EXPECT_EQ(file_text(path), "");
 }
 
 TEST(FileText, is_nothing_where_there_is_no_file_or_a_folder) {
   EXPECT_EQ(file_text("/nowhere/file"), std::nullopt);
   EXPECT_EQ(errno, ENOENT);
-  EXPECT_EQ(file_text(testing::TempDir()), std::nullopt);
+  EXPECT_EQ(file_text("/"), std::nullopt);
   EXPECT_EQ(errno, EISDIR);
 }
 

@@ -7,12 +7,12 @@
 #include <utility>
 
 #include "../data/index_file.hpp"
+#include "../scratch.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard {
 namespace {
 
-using data::TestFolder;
 using data::write_file;
 
 std::string text_of(const MappedFile& file) {
@@ -20,7 +20,7 @@ std::string text_of(const MappedFile& file) {
 }
 
 TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
-  const TestFolder folder("mapped");
+  const Scratch folder;
   write_file(folder.path() / "a", "hello");
   write_file(folder.path() / "b", "");
   MappedFile a(folder.path() / "a"), b(folder.path() / "b");
@@ -32,7 +32,7 @@ TEST(MappedFile, HoldsTheBytesOfTheFileAndMoves) {
 }
 
 TEST(MappedFile, AMissingFileOrAFolderIsRefused) {
-  const TestFolder folder("mapped");
+  const Scratch folder;
   EXPECT_THAT([&] { MappedFile(folder.path() / "none", "Give another."); },
               testing::ThrowsMessage<UserError>("cannot read " + (folder.path() / "none").string() +
                                                 ": No such file or directory. Give another."));

@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
+#include "../scratch.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::cluster {
@@ -16,10 +14,7 @@ using testing::HasSubstr;
 
 class Hostfile : public testing::Test {
  protected:
-  std::string write(const std::string& text) {
-    std::ofstream(path_) << text;
-    return path_;
-  }
+  std::string write(const std::string& text) { return folder_.file("hosts", text); }
   std::string message_of(const std::string& text) {
     try {
       from_hostfile(write(text));
@@ -28,8 +23,7 @@ class Hostfile : public testing::Test {
     }
     return "no error";
   }
-  void TearDown() override { std::filesystem::remove(path_); }
-  std::string path_ = testing::TempDir() + "hostfile_" + testing::UnitTest::GetInstance()->current_test_info()->name();
+  Scratch folder_;
 };
 
 std::string spec_error(const char* spec) {
@@ -78,7 +72,7 @@ TEST_F(Hostfile, slots_comments_and_repeated_hosts_are_read_as_open_mpi_reads_th
 
 TEST_F(Hostfile, a_bad_line_is_named_with_file_and_number) {
   EXPECT_THAT(message_of("a slots=2\nb slot=2\n"),
-              HasSubstr(path_ + ":2: \"slot=2\" is not understood. A line is: name slots=N"));
+              HasSubstr((folder_ / "hosts").string() + ":2: \"slot=2\" is not understood. A line is: name slots=N"));
   EXPECT_THAT(message_of("a slots=0\n"), HasSubstr(":1: \"slots=0\" needs a positive whole number, e.g. slots=8"));
   EXPECT_THAT(message_of("a slots\n"), HasSubstr(":1: \"slots\" needs a positive whole number"));
   EXPECT_THAT(message_of("slots=4\n"), HasSubstr(":1: the line starts with \"slots=4\""));

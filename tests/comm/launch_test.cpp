@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <map>
 
+#include "../scratch.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::comm {
@@ -118,11 +118,8 @@ TEST(Launch, InterfaceAndTokenFileComeFromTheLauncher) {
 }
 
 TEST(Launch, ATokenIsTheTextOfItsFile) {
-  const std::string path = testing::TempDir() + "token";
-  const auto written = [&](const std::string& text) {
-    std::ofstream(path) << text;
-    return path;
-  };
+  const Scratch folder;
+  const auto written = [&](const std::string& text) { return folder.file("token", text); };
   EXPECT_EQ(read_token(written("  s3cret word\n\n")), "s3cret word");
   const auto error = [](const std::string& file) -> std::string {
     try {
@@ -131,12 +128,12 @@ TEST(Launch, ATokenIsTheTextOfItsFile) {
       return caught.what();
     }
   };
-  EXPECT_THAT(error(written(" \n")),
-              testing::StartsWith("the token's file " + path + " is empty. Write a secret into it: "));
+  EXPECT_THAT(error(written(" \n")), testing::StartsWith("the token's file " + (folder / "token").string() +
+                                                         " is empty. Write a secret into it: "));
   EXPECT_EQ(error("/nonesuch"),
             "the token's file /nonesuch can't be read: No such file or directory. Make one for the job that all its "
             "ranks can read.");
-  EXPECT_THAT(error(testing::TempDir()), testing::HasSubstr("can't be read: Is a directory."));
+  EXPECT_THAT(error("/"), testing::HasSubstr("can't be read: Is a directory."));
 }
 
 TEST(Launch, FaultsNameTheVariable) {

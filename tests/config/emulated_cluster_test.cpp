@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "../files/scratch.hpp"
 #include "../message_of.hpp"
+#include "../scratch.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -61,7 +61,7 @@ TEST(EmulatedCluster, of_a_text_that_lacks_something_says_how_it_is_written) {
 }
 
 TEST(EmulatedCluster, takes_profiles_by_processor_time_alone) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   Profile profile{.hardware = emulated_hardware("1x2:1GB/s,1GiB"),
                   .machine = {.processor = "P", .device = "cpu", .fabric = "threads", .version = "1"}};
   profile.machine.cores = profile.machine.ranks = profile.machine.threads = 2;

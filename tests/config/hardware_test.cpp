@@ -3,12 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
 
 #include "../message_of.hpp"
+#include "../scratch.hpp"
 
 namespace switchyard::config {
 namespace {
@@ -448,12 +448,11 @@ TEST(LoadHardware, the_example_of_the_reference_is_accepted) {
 }
 
 TEST(LoadHardware, a_path_is_read_and_named_in_messages) {
-  const std::string path = testing::TempDir() + "load_hardware.toml";
-  std::ofstream(path) << kGood;
+  const Scratch folder;
+  const std::string path = folder.file("hardware.toml", kGood);
   EXPECT_EQ(load_hardware(path, 4), hardware_from_toml(kGood, path, 4));
-  std::ofstream(path) << "name = = 1\n";
+  folder.file("hardware.toml", "name = = 1\n");
   EXPECT_THAT(message_of([&] { load_hardware(path); }), StartsWith(path + ":1:8: this is not valid TOML: "));
-  std::filesystem::remove(path);
 }
 
 TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
@@ -478,16 +477,15 @@ TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {
   EXPECT_EQ(load_hardware("h100-80g:3x4"), expected);
   expected.hosts = 2;
   EXPECT_EQ(load_hardware("h100-80g:3x4", 8), expected);
-  const std::string path = testing::TempDir() + "load_hardware_hosts";
-  std::ofstream(path) << "alpha slots=4\nbeta slots=4\n";
+  const Scratch folder;
+  const std::string path = folder.file("hosts", "alpha slots=4\nbeta slots=4\n");
   expected.host_names = {"alpha", "beta"};
   EXPECT_EQ(load_hardware("h100-80g:" + path), expected);
-  std::ofstream(path) << "alpha slots=4\nbeta slots=2\n";
+  folder.file("hosts", "alpha slots=4\nbeta slots=2\n");
   EXPECT_EQ(message_of([&] { load_hardware("h100-80g:" + path); }),
             path + " has hosts with unlike numbers of slots; as many on each host are needed. Change the slots.");
   EXPECT_THAT(message_of([&] { load_hardware(path); }),
               StartsWith("cluster \"" + path + "\" says which hosts there are, but not what their devices and links"));
-  std::filesystem::remove(path);
   EXPECT_THAT(message_of([&] { load_hardware("2x8"); }), testing::HasSubstr("such as h200-141g:2x8"));
   EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x16"); }),
             "cluster h100-80g has 8 devices on a host, but 2x16 has 16. Use at most 8 on each host.");

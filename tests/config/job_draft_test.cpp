@@ -3,10 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-#include <fstream>
-
 #include "../message_of.hpp"
+#include "../scratch.hpp"
 #include "job_text.hpp"
 
 namespace switchyard::config {
@@ -309,10 +307,9 @@ TEST(JobDraft, a_micro_batch_holds_the_longest_document) {
 }
 
 TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "switchyard_job_draft";
-  std::filesystem::create_directories(folder);
-  std::ofstream(folder / "s.json") << to_json(strategy_from_spec("1,2,2", 4, 4));
-  std::ofstream(folder / "broken.json") << "{";
+  const Scratch folder;
+  folder.file("s.json", to_json(strategy_from_spec("1,2,2", 4, 4)));
+  folder.file("broken.json", "{");
   const std::string origin = (folder / "job.toml").string();
   for (const char* set :
        {"bucket.1.strategy={file = \"s.json\"}",

@@ -14,7 +14,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 
 TEST(Corpus, OpensAFolderAPrefixOrEitherFile) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   write_corpus(folder.path(), {1, 3, 2});
   for (const char* name : {"", "corpus", "corpus.bin", "corpus.idx"}) {
     const Corpus corpus = Corpus::open(folder.path() / name);
@@ -27,7 +27,7 @@ TEST(Corpus, OpensAFolderAPrefixOrEitherFile) {
 
 template <class T>
 void expect_tokens(int code, const std::vector<i64>& tokens) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   IndexFile file = IndexFile::of_lengths({2, 2}, sizeof(T));
   file.code = static_cast<std::uint8_t>(code);
   write_file(folder.path() / "corpus.idx", file.bytes());
@@ -50,7 +50,7 @@ TEST(Corpus, EveryTokenTypeReadsItsWholeRange) {
 }
 
 TEST(Corpus, ReadCopiesARangeOfADocument) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   write_corpus(folder.path(), {1, 8});
   const Corpus corpus = Corpus::open(folder.path());
   std::vector<i64> out(3);
@@ -62,7 +62,7 @@ TEST(Corpus, ReadCopiesARangeOfADocument) {
 }
 
 TEST(Corpus, ATokenOutsideTheVocabularyIsNamed) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   write_corpus(folder.path(), {1, 8});
   std::vector<i64> out(8);
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
@@ -74,7 +74,7 @@ TEST(Corpus, ATokenOutsideTheVocabularyIsNamed) {
 }
 
 TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   write_corpus(folder.path(), {1});
   const auto meta = folder.path() / "meta.json";
   write_file(meta, R"({"vocab_size": 8192, "documents": 1})");
@@ -88,7 +88,7 @@ TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
 }
 
 TEST(Corpus, AMaskSaysWhichTokensCount) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   write_corpus(folder.path(), {1, 4, 3});
   {
     const Corpus plain = Corpus::open(folder.path());
@@ -111,7 +111,7 @@ TEST(Corpus, AMaskSaysWhichTokensCount) {
 }
 
 TEST(Corpus, AMaskOfOtherDataIsRefused) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   write_corpus(folder.path(), {1, 4});
   write_mask(folder.path(), {1, 1, 0, 1});
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
@@ -126,7 +126,7 @@ TEST(Corpus, AMaskOfOtherDataIsRefused) {
 }
 
 TEST(Corpus, MissingAndTruncatedFilesAreNamed) {
-  const TestFolder folder("corpus");
+  const Scratch folder;
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()); }),
               HasSubstr("corpus.bin: No such file or directory. Give the folder that `switchyard data prepare` wrote, "
                         "in a job as data.path."));

@@ -4,10 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
 #include <numeric>
 
+#include "../scratch.hpp"
 #include "base/errors.hpp"
 #include "data/stats.hpp"
 
@@ -22,15 +21,14 @@ Sampler::Settings settings(BatchSize size, i64 context = 1 << 20, LongDocuments 
   return {.seed = 7, .size = size, .context = context, .long_documents = long_documents};
 }
 
-std::string written(const std::string& text) {
-  const std::string path = testing::TempDir() + "/lengths.json";
-  std::ofstream(path) << text;
-  return path;
+std::vector<LengthBin> bins_of(const std::string& text) {
+  const Scratch folder;
+  return read_length_bins(folder.file("lengths.json", text));
 }
 
 std::string error(const std::string& text) {
   try {
-    read_length_bins(written(text));
+    bins_of(text);
   } catch (const UserError& error) {
     return error.what();
   }
@@ -70,8 +68,7 @@ TEST(DrawnLengths, stop_at_the_batch_size_and_treat_long_documents_as_set) {
 }
 
 TEST(DrawnLengths, come_from_what_the_histogram_writes) {
-  const std::vector<LengthBin> bins =
-      read_length_bins(written(json_of(histogram_of(std::vector<i64>{5, 20, 21, 300}), "n", "s")));
+  const std::vector<LengthBin> bins = bins_of(json_of(histogram_of(std::vector<i64>{5, 20, 21, 300}), "n", "s"));
   ASSERT_EQ(bins.size(), 3u);
   EXPECT_EQ(bins[1].count, 2);
   EXPECT_LE(bins[2].lo, 300);
@@ -92,7 +89,7 @@ TEST(DrawnLengths, shipped_histograms_have_names) {
   for (const ShippedLengths& shipped : shipped_lengths()) {
     const std::string name(shipped.name);
     EXPECT_EQ(read_length_bins(name).front().lo, 16) << name;
-    EXPECT_EQ(read_length_bins(written(std::string(shipped.text))).size(), read_length_bins(name).size()) << name;
+    EXPECT_EQ(bins_of(std::string(shipped.text)).size(), read_length_bins(name).size()) << name;
   }
   EXPECT_EQ(shipped_lengths().size(), 2u);
 }

@@ -1,8 +1,6 @@
 // Writes small token files for the tests of this layer.
 #pragma once
 
-#include <unistd.h>
-
 #include <cstdint>
 #include <cstring>
 #include <filesystem>
@@ -11,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "../scratch.hpp"
 #include "base/dtype.hpp"
 
 namespace switchyard::data {
@@ -66,23 +65,6 @@ std::string token_bytes(const std::vector<i64>& tokens) {
   }
   return out;
 }
-
-/// A folder of this test's own, empty at first and removed at the end.
-class TestFolder {
- public:
-  explicit TestFolder(const std::string& name)
-      : path_(std::filesystem::temp_directory_path() / ("switchyard-" + name + "-" + std::to_string(::getpid()))) {
-    std::filesystem::remove_all(path_);
-    std::filesystem::create_directories(path_);
-  }
-  ~TestFolder() { std::filesystem::remove_all(path_); }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 /// A corpus of uint16 tokens in folder: token i of document d is 10 * d + i.
 inline void write_corpus(const std::filesystem::path& folder, const std::vector<i64>& lengths) {

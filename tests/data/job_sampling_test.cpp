@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include <fstream>
+#include "../scratch.hpp"
 
 namespace switchyard::data {
 namespace {
@@ -32,8 +32,8 @@ TEST(JobSampling, full_lengths_are_the_context) {
 }
 
 TEST(JobSampling, each_step_draws_from_the_histogram_again) {
-  const std::string path = testing::TempDir() + "/job_lengths.json";
-  std::ofstream(path) << R"({"bins": [[8, 60, 1]]})";
+  const Scratch folder;
+  const std::string path = folder.file("lengths.json", R"({"bins": [[8, 60, 1]]})");
   const auto lengths = given_lengths(job(path), 2);
   EXPECT_EQ(given_lengths(job(path), 1, 1).front(), lengths[1]);
   EXPECT_THAT(lengths, Each(SizeIs(3)));

@@ -28,7 +28,7 @@ class SamplerTest : public testing::Test {
     return *corpora_.back();
   }
 
-  TestFolder folder_{"sampler"};
+  Scratch folder_;
   std::vector<std::unique_ptr<Corpus>> corpora_;
 };
 

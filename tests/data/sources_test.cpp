@@ -30,7 +30,7 @@ class Sources : public testing::Test {
     return message_of([&] { open_sources(job_); });
   }
 
-  TestFolder folder_{"sources"};
+  Scratch folder_;
   config::Job job_;
 };
 

@@ -1,9 +1,8 @@
-// Helpers of this layer's tests: a temporary folder, messages of errors, small files, Python.
+// Helpers of this layer's tests: small files, Python.
 #pragma once
 
 #include <gtest/gtest.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include <cstring>
 #include <filesystem>
@@ -14,28 +13,9 @@
 #include <vector>
 
 #include "../message_of.hpp"
+#include "../scratch.hpp"
 
 namespace switchyard::files {
-
-/// A new folder, removed at the end.
-class Scratch {
- public:
-  Scratch() {
-    std::string name = (std::filesystem::temp_directory_path() / "switchyard-XXXXXX").string();
-    if (mkdtemp(name.data()) == nullptr) throw std::runtime_error("no temporary folder");
-    path_ = name;
-  }
-  Scratch(const Scratch&) = delete;
-  ~Scratch() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  std::filesystem::path operator/(const std::string& name) const { return path_ / name; }
-  const std::filesystem::path& path() const { return path_; }
-
- private:
-  std::filesystem::path path_;
-};
 
 inline void put(const std::filesystem::path& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;

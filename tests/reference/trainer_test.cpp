@@ -16,6 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "../scratch.hpp"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -101,16 +103,8 @@ double max_error(const Values& a, const Values& b) {
   return worst;
 }
 
-/// A folder for one test, removed at its end.
 class ReferenceTrainer : public testing::TestWithParam<const char*> {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "reference_XXXXXX").string();
-    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
   Named run(const std::string& arguments) const {
     const Result result = reference(arguments + " --dump " + path("dump"));
@@ -124,7 +118,7 @@ class ReferenceTrainer : public testing::TestWithParam<const char*> {
   }
 
  private:
-  fs::path folder_;
+  switchyard::Scratch folder_;
 };
 
 using GoldenFixture = ReferenceTrainer;

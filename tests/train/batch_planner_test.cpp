@@ -27,7 +27,7 @@ class BatchPlannerTest : public testing::Test {
     BatchPlanner planner(job_, sources_, *sampler_, plans, *fabrics[0], nullptr);
     body(planner);
   }
-  files::Scratch scratch_;
+  Scratch scratch_;
   config::Job job_;
   std::vector<data::Source> sources_;
   std::optional<data::Sampler> sampler_;

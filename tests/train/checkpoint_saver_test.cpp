@@ -33,7 +33,7 @@ std::vector<std::string> on_ranks_of(
 
 TEST(CheckpointSaver, TheStoreMayChangeWhileACopyIsWritten) {
   kernels::install_rank_allocator();
-  const files::Scratch scratch;
+  const Scratch scratch;
   const config::Job job = small_job("unused", (scratch / "run").string());
   const auto ends = on_ranks_of(job, [](CheckpointSaver& saver, const StatePart& part, runtime::Store& store) {
     {
@@ -63,7 +63,7 @@ TEST(CheckpointSaver, TheStoreMayChangeWhileACopyIsWritten) {
 }
 
 TEST(CheckpointSaver, AFailureIsThrownByTheNextFinishAndEndsTheJobOfAll) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   files::put(scratch / "run", "no folder");
   const auto ends = on_ranks_of(small_job("unused", (scratch / "run").string()),
                                 [](CheckpointSaver& saver, const StatePart& part, runtime::Store&) {

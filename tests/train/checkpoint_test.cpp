@@ -78,7 +78,7 @@ class Checkpoint : public testing::Test {
   }
 
   const TrainState state_{6, 5, 4321, {{1, 7, 3}}, 99};
-  files::Scratch scratch_;
+  Scratch scratch_;
 };
 
 TEST_F(Checkpoint, IsTheSameBitsUnderOtherStrategiesAndRanks) {
@@ -224,7 +224,7 @@ TEST_F(Checkpoint, OnlyTheNewestAreKept) {
 }
 
 /// The error of resuming under a job.
-std::string refusal(const files::Scratch& scratch, const config::Job& job) {
+std::string refusal(const Scratch& scratch, const config::Job& job) {
   return message_of<UserError>([&] {
     const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(1, 2));
     runtime::Store store(plans, 0, at::kCPU);

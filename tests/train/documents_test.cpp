@@ -9,7 +9,7 @@ namespace switchyard::train {
 namespace {
 
 TEST(Documents, are_read_only_where_they_are_needed) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   write_small_corpus(scratch / "data");
   const config::Job job = small_job((scratch / "data").string(), "");
   const std::vector<data::Source> sources = data::open_sources(job);

@@ -47,7 +47,7 @@ class EmulationTest : public testing::Test {
     for (std::string line; std::getline(text, line);) lines.push_back(nlohmann::json::parse(line));
     return lines;
   }
-  files::Scratch scratch_;
+  Scratch scratch_;
 };
 
 TEST_F(EmulationTest, changes_no_loss_by_a_bit_and_says_whose_times_are_logged) {

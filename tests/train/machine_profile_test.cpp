@@ -46,7 +46,7 @@ class MachineProfile : public testing::Test {
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 
-  files::Scratch scratch_;
+  Scratch scratch_;
   config::Profile profile_;
   std::vector<std::string> said_;
 };

@@ -23,7 +23,7 @@ class RunLogTest : public testing::Test {
     }
     return testing::internal::GetCapturedStderr();
   }
-  files::Scratch scratch_;
+  Scratch scratch_;
   std::string out_ = (scratch_ / "run").string();
 };
 

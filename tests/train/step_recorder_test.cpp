@@ -69,7 +69,7 @@ std::vector<nlohmann::json> record(const config::Job& job,
 }
 
 TEST(StepRecorder, BringsTheFiguresOfAllRanksTogether) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   const auto lines = record(small_job("data", (scratch / "run").string(), {"run.trace_step=2"}),
                             [](runtime::StepResult& result, int rank) {
                               result.loss = 7;

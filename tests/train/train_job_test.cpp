@@ -30,7 +30,7 @@ class TrainJob : public testing::Test {
   config::Job job(const std::string& out, const std::vector<std::string>& sets = {}) const {
     return small_job((scratch_ / "data").string(), (scratch_ / out).string(), sets);
   }
-  files::Scratch scratch_;
+  Scratch scratch_;
 };
 
 TEST_F(TrainJob, WritesAnEntryForEveryStep) {

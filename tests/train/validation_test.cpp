@@ -14,7 +14,7 @@ namespace {
 
 // tests/system/test_validation.py has the other strategies.
 TEST(Validation, is_the_loss_of_the_trained_model_by_length_under_switching_strategies) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   write_small_corpus(scratch / "data");
   const auto validated = [&](const std::string& out, const std::vector<std::string>& sets) {
     std::vector<std::string> all = {"validation.path=" + (scratch / "data").string(), "validation.sequences=6",

@@ -69,7 +69,7 @@ struct Odd {
   std::function<void(config::ModelConfig&)> model{};
 };
 std::string error_of(const Odd& odd) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   for (const auto& [name, change] :
        {std::pair("input.safetensors", odd.input), {"expected.safetensors", odd.expected}}) {
     const auto from = kFixtures / odd.fixture / name;

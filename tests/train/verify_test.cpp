@@ -123,7 +123,7 @@ TEST(VerifyRefusals, MoreStrategiesThanLengthsAreRefused) {
 }
 
 TEST(VerifyRefusals, AFolderWithoutFixtureIsRefused) {
-  const files::Scratch empty;
+  const Scratch empty;
   const std::string text = message_of<UserError>([&] { verify({empty.path().string(), {"1,1,1"}}, {}); });
   EXPECT_NE(text.find("config.json"), std::string::npos) << text;
 }

@@ -9,7 +9,7 @@ namespace {
 
 // tests/system/test_wandb.py has the other side.
 TEST(WandbLog, waits_for_the_process_that_it_ends_by_closing_its_input) {
-  const files::Scratch scratch;
+  const Scratch scratch;
   std::ofstream(scratch / "python") << "#!/bin/sh\ncat >/dev/null\nsleep 0.2\necho \"$@\" >" << scratch.path().string()
                                     << "/ended\n";
   std::filesystem::permissions(scratch / "python", std::filesystem::perms::owner_all);
