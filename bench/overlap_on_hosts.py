@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Measures what `run.overlap` and `run.overlap_transfers` gain on two test hosts with slow links, beside what is simulated,
-as Markdown.
+"""Measures what `run.overlap` and `run.overlap_transfers` gain on two test hosts with slow links, beside what is
+simulated, as Markdown.
 
     bench/overlap_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
                               [--intra 2gbit] [--cores 0.45] [--slots 1] [--rounds 3] [--steps 4] [--strategy S ...]
@@ -30,7 +30,8 @@ HEAD = ("| strategy | with overlap, s per step | simulated, error | without | si
 
 
 def settings(overlap, ranks):
-    keys = {"run.overlap": json.dumps(overlap), "run.overlap_transfers": json.dumps(overlap), "run.ranks": ranks, "batch.tokens": TOKENS}
+    keys = {"run.overlap": json.dumps(overlap), "run.overlap_transfers": json.dumps(overlap), "run.ranks": ranks,
+            "batch.tokens": TOKENS}
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 

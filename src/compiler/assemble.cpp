@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <iterator>
 #include <numeric>
-#include <ranges>
 #include <set>
 #include <tuple>
 
@@ -232,11 +231,12 @@ class Assembler {
   std::vector<int> last_runs(int p) const {
     std::vector<bool> known(static_cast<size_t>(plans_.cluster().ranks()));
     std::vector<int> last;
-    for (const int id : std::views::reverse(runs_[static_cast<size_t>(p)])) {
-      const std::vector<int>& ranks = tasks_[static_cast<size_t>(id)].ranks;
+    const std::vector<int>& runs = runs_[static_cast<size_t>(p)];
+    for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
+      const std::vector<int>& ranks = tasks_[static_cast<size_t>(*run)].ranks;
       if (std::ranges::all_of(ranks, [&](int rank) { return known[static_cast<size_t>(rank)]; })) continue;
       for (const int rank : ranks) known[static_cast<size_t>(rank)] = true;
-      last.push_back(id);
+      last.push_back(*run);
     }
     return last;
   }

@@ -2,10 +2,10 @@
 // the same and gets the same tasks.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <ranges>
 #include <span>
 #include <utility>
 #include <vector>
@@ -72,6 +72,37 @@ struct CompiledStrategy {
   std::span<const int> ranks_of(int replica, int stage) const;
 };
 
+/// Strategies that several owners share, as a range of const CompiledStrategy&.
+class Strategies {
+ public:
+  using Pointers = std::vector<std::shared_ptr<const CompiledStrategy>>;
+  class Iterator {
+   public:
+    using value_type = CompiledStrategy;
+    using difference_type = std::ptrdiff_t;
+    Iterator() = default;
+    explicit Iterator(Pointers::const_iterator at) : at_(at) {}
+    const CompiledStrategy& operator*() const { return **at_; }
+    Iterator& operator++() {
+      ++at_;
+      return *this;
+    }
+    Iterator operator++(int) { return Iterator(at_++); }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    Pointers::const_iterator at_;
+  };
+  explicit Strategies(const Pointers& all) : all_(&all) {}
+  size_t size() const { return all_->size(); }
+  const CompiledStrategy& operator[](size_t i) const { return *(*all_)[i]; }
+  Iterator begin() const { return Iterator(all_->begin()); }
+  Iterator end() const { return Iterator(all_->end()); }
+
+ private:
+  const Pointers* all_;
+};
+
 /// A model on the ranks of a cluster, which compiles each strategy once, however many plans use it. Thread-safe.
 class CompiledModel {
  public:
@@ -105,11 +136,7 @@ class Plans {
   const ir::Graph& graph() const { return model_->graph(); }
   const cluster::Cluster& cluster() const { return model_->cluster(); }
   const CodeOptions& how() const { return model_->how(); }
-  /// A range of const CompiledStrategy&.
-  auto strategies() const {
-    return std::views::transform(strategies_,
-                                 [](const auto& strategy) -> const CompiledStrategy& { return *strategy; });
-  }
+  Strategies strategies() const { return Strategies(strategies_); }
   const std::vector<layout::ShardMap>& home() const { return home_; }
   /// The strategy whose parameters lie where home is.
   const CompiledStrategy& anchor() const { return *strategies_[static_cast<size_t>(anchor_)]; }
@@ -132,7 +159,7 @@ class Plans {
   std::shared_ptr<const CompiledModel> model_;
   switching::Planner planner_;
   int anchor_;
-  std::vector<std::shared_ptr<const CompiledStrategy>> strategies_;
+  Strategies::Pointers strategies_;
   std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;
   std::vector<switching::MovePlan> reductions_;   // by strategy

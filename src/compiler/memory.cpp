@@ -622,7 +622,7 @@ struct BudgetCheck::Common {
 };
 
 BudgetCheck::BudgetCheck(const batch::StepPlan& plan, const Plans& plans, i64 budget)
-    : plan_(plan), plans_(plans), budget_(budget), common_(std::make_unique<Common>(boxes_by_rank(plans))) {}
+    : plan_(plan), plans_(plans), budget_(budget), common_(std::make_unique<Common>(Common{boxes_by_rank(plans)})) {}
 
 BudgetCheck::~BudgetCheck() = default;
 

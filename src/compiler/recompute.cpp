@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <initializer_list>
 #include <map>
-#include <ranges>
 #include <set>
 #include <utility>
 
@@ -94,8 +93,8 @@ void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const
   std::vector<size_t> ends;
   ir::walk(
       segment, [](size_t) {}, [&](size_t i) { ends.push_back(i); });
-  for (const size_t i : std::views::reverse(ends)) {
-    ir::Instr& instr = segment.code[i];
+  for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
+    ir::Instr& instr = segment.code[*end];
     instr.drop.clear();
     for (const auto* side : {&instr.in, &instr.out})
       for (const int b : *side)

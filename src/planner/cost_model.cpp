@@ -213,7 +213,7 @@ CostModel::Replicas CostModel::bare(const std::vector<i64>& lengths, const Place
   for (const size_t pipeline : chosen) {
     std::vector<PackedSequence> micro_batches;
     for (const batch::PackedSequence& packed : batch::pack_sequences(documents[pipeline], {capacity}, p.pp)) {
-      PackedSequence& micro_batch = micro_batches.emplace_back(packed.tokens);
+      PackedSequence& micro_batch = micro_batches.emplace_back(PackedSequence{packed.tokens});
       for (const batch::Item& item : packed.items) {
         micro_batch.attention_pairs += attention_pairs_of(item.tokens);
         micro_batch.longest = std::max(micro_batch.longest, item.tokens);
@@ -325,9 +325,9 @@ std::vector<CostModel::BoundedStep>& CostModel::bounded_steps(const Placement& p
       std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(mesh_key(p.code_mesh()), p.ring())));
   if (!fresh) return it->second;
   for (const Replicas& timed : even(p, capacity, range)) {
-    BoundedStep& step = it->second.emplace_back(&timed);
+    BoundedStep& step = it->second.emplace_back(BoundedStep{&timed});
     for (const Replica& replica : timed) {
-      Load& load = step.loads.emplace_back(replica.micro_batches);
+      Load& load = step.loads.emplace_back(Load{replica.micro_batches});
       const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
         return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
       };

@@ -38,7 +38,6 @@ class Search {
   Search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
          const SearchSettings& settings)
       : model_(model),
-        transfers_(transfers),
         settings_(settings),
         wanted_(settings.top),
         levels_(static_cast<int>(model.bounds().size())),
@@ -411,7 +410,6 @@ class Search {
   }
 
   const CostModel& model_;
-  const Transfers& transfers_;
   SearchSettings settings_;  // top: 1 until the best one is known
   int wanted_;
   int levels_;

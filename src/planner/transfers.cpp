@@ -251,7 +251,8 @@ double Transfers::last_unit(std::span<const Seats* const> tables, i64 element, c
     if (ranks.empty() || ranks.back().stage != one.stage) ranks.push_back(one);
   }
   std::ranges::sort(ranks, {}, &Ranks::stage);
-  ranks.erase(std::ranges::unique(ranks, {}, &Ranks::stage).begin(), ranks.end());
+  const auto equal = [](const Ranks& a, const Ranks& b) { return a.stage == b.stage; };
+  ranks.erase(std::unique(ranks.begin(), ranks.end(), equal), ranks.end());
   double last = 0;
   std::vector<Ranks*> taking_part;
   for (size_t c = 0; c < classes.size(); ++c) {

@@ -59,7 +59,7 @@ Op recv(std::vector<std::uint8_t>& x, i64 rows, i64 row, i64 stride, bool add = 
 TEST(MessageFabric, OnlyStridedAndAddedBlocksAreStaged) {
   Script script;
   std::vector<std::uint8_t> plain(8), strided(8, 9);
-  alignas(4) std::vector<std::uint8_t> added(4, 1);
+  std::vector<std::uint8_t> added(4, 1);
   fabric_with(script, {1s, true})
       ->run({0, {0, 1}}, {"x", 0, {recv(plain, 1, 8, 8), recv(strided, 2, 2, 4), recv(added, 1, 4, 4, true)}});
   EXPECT_EQ(plain, std::vector<std::uint8_t>(8, 1));

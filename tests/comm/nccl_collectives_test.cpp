@@ -180,6 +180,7 @@ TEST(NcclCollectives, GiveTheBitsOfSumsInTheOrderOfRanksWhateverTheBlocksAre) {
                                  for (const bool turned : {false, true})
                                    for (const int how : {0, 1, 2}) {
                                      const bool add = how == 1 && sums(call), in_place = how == 2;
+                                     const i64 first = row++;
                                      run_cases(fabric, device,
                                                {{.call = call,
                                                  .ranks = turned ? kTurned : kAll,
@@ -187,8 +188,8 @@ TEST(NcclCollectives, GiveTheBitsOfSumsInTheOrderOfRanksWhateverTheBlocksAre) {
                                                  .add = add,
                                                  .in_place = in_place,
                                                  .type = type,
-                                                 .seed = static_cast<unsigned>(row)}},
-                                               ++row);
+                                                 .seed = static_cast<unsigned>(first)}},
+                                               row);
                                    }
                          }),
                 Each(""));

@@ -124,12 +124,11 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
               first_seen.try_emplace(other, id);
         });
         for (const auto& [receive, before] : first_seen) {
-          EXPECT_LT(arrivals.needs(receive, rank), before)
-              << ir::name_of(program.tasks[static_cast<size_t>(receive)]) << " at rank " << rank;
+          const int needed = arrivals.needs(receive, rank);
+          EXPECT_LT(needed, before) << ir::name_of(program.tasks[static_cast<size_t>(receive)]) << " at rank " << rank;
           const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
           const auto next = std::ranges::find_if(tasks, [&](int id) {
-            return id > arrivals.needs(receive, rank) &&
-                   program.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute;
+            return id > needed && program.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute;
           });
           ++(next != tasks.end() && *next == before ? exact : early);
         }

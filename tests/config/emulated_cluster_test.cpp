@@ -67,11 +67,10 @@ TEST(EmulatedCluster, takes_profiles_by_processor_time_alone) {
   profile.machine.cores = profile.machine.ranks = profile.machine.threads = 2;
   profile.hardware.device.name = "core";
   profile.hardware.device.rates[DType::f32] = {.matmul = {1e9}, .memory = {1e9}};
-  const std::string path = (scratch / "p.json").string();
-  files::put(path, to_json(profile));
+  const std::string path = scratch.file("p.json", to_json(profile));
   EXPECT_THAT(refusal(path), HasSubstr("with which nothing can be emulated. Measure one by processor time"));
   profile.machine.fabric = kEmulatedFabric;
-  files::put(path, to_json(profile));
+  scratch.file("p.json", to_json(profile));
   const cluster::Hardware found = emulated_hardware(path);
   EXPECT_TRUE(has_rates(found));
   EXPECT_EQ(found, profile.hardware);

@@ -41,6 +41,7 @@ elif args[0] == "simulate":
     print("words\\n" + json.dumps(dict(step_seconds=seconds, fits=fits, seconds_of_steps=[9.0, seconds, seconds],
                                        compute_seconds=0.8, communication_seconds=seconds - 0.7,
                                        overlap_seconds=0.1, idle_seconds=0.0)))
+    sys.exit(0 if fits else 2)
 else:
     text, out, steps = Path(args[1]).read_text(), Path(value("--out")), int(value("--steps"))
     emulated = "--emulate" in args

@@ -77,10 +77,11 @@ Named read_safetensors(const fs::path& path) {
     if (name == "__metadata__") continue;
     const size_t begin = 8 + length + entry["data_offsets"][0].get<size_t>();
     const size_t bytes = 8 + length + entry["data_offsets"][1].get<size_t>() - begin;
+    Values& into = values[name];
     const auto read = [&]<class T>(T) {
       std::vector<T> raw(bytes / sizeof(T));
       std::memcpy(raw.data(), file.data() + begin, bytes);
-      values[name].assign(raw.begin(), raw.end());
+      into.assign(raw.begin(), raw.end());
     };
     if (entry["dtype"] == "F32")
       read(float{});

@@ -205,9 +205,11 @@ TEST(SegmentTimes, have_the_sums_of_norms_whose_features_are_cut) {
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
   cluster::Hardware hardware = arithmetic_only(1, 2);
   hardware.intra_host = {{1e-6}, {1e9}, 1, {}};
-  for (const auto& [segment, name] : {std::pair(&stage.forward, "rms_norm"), {&stage.backward, "rms_norm_dx"}}) {
-    const auto norm = std::ranges::find_if(
-        segment->code, [&, called = name](const ir::Instr& i) { return i.op && i.op->name() == called; });
+  for (const bool forward : {true, false}) {
+    const ir::Segment* segment = forward ? &stage.forward : &stage.backward;
+    const std::string name = forward ? "rms_norm" : "rms_norm_dx";
+    const auto norm =
+        std::ranges::find_if(segment->code, [&](const ir::Instr& i) { return i.op && i.op->name() == name; });
     ASSERT_NE(norm, segment->code.end());
     ir::Segment alone{Pass::F, {*norm}, {}, {}};
     alone.code[0].after.clear();
@@ -266,7 +268,7 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
   const auto head =
       std::ranges::find_if(stage.backward.code, [](const ir::Instr& i) { return i.op && i.op->name() == "head_loss"; });
   ASSERT_NE(head, stage.backward.code.end());
-  const auto seconds = [&](double memory) {
+  const auto seconds = [&](double memory) -> double {
     cluster::Hardware hardware = arithmetic_only(1, 1);
     for (auto& [type, rates] : hardware.device.rates) rates.memory = {memory};
     return segment_times(stage, {Pass::B, {*head}, {}, {}}, 32, {0}, hardware, plans.cluster()).pieces[0].fixed;
