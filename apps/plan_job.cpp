@@ -32,7 +32,6 @@ namespace {
 
 constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for all: as many as have so many documents
 constexpr i64 kDocuments = 256;
-constexpr int kSingles = 3;              // of the model's best single strategies, that are simulated
 constexpr double kWorthABucket = 0.005;  // share of a step that another bucket to choose from must save
 constexpr const char* kAuto = "auto";
 
@@ -435,7 +434,7 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
     for (size_t i = 0; i < order.size(); ++i) {
       Entry& entry = *order[i];
       const bool first = sizes.insert(entry.plan.job.buckets.size()).second;
-      const bool wanted = i < listed || first || entry.plan.own || entry.plan.single();
+      const bool wanted = i < listed || first || entry.plan.own;
       // Cores that are free look at the next ones, which often turn out to be wanted.
       if (!entry.trial || !(wanted || (needed > 0 && needed < workers_->count()))) continue;
       ++needed;
@@ -531,9 +530,9 @@ planner::Found search_and_simulate(Contest& contest, const planner::Planner& pla
   for (const planner::Choice& choice : found.best) contest.add(choice);
   if (most_buckets == 1) return found;
   try {
-    // The simulator may have another order of them. They have a limit of their own: a search among all plans that
-    // reached its limit must not lose to one of them.
-    for (const planner::Choice& choice : planner.plan(kSingles, 1, spent()).best) contest.add(choice);
+    // The simulator may have another order of them: as many as in a search among them alone, to which this one must not
+    // lose. They have a limit of their own, as the search among all plans may have reached its limit.
+    for (const planner::Choice& choice : planner.plan(top, 1, spent()).best) contest.add(choice);
   } catch (const UserError&) {  // no single strategy fits
   }
   return found;

@@ -5,10 +5,11 @@
                             [--memory 16 6] [--repeats 1] [--steps 3] [--profile FILE] [--out FOLDER]
 
 The job is demo/cluster.toml on each corpus: hosts x devices, 800 Mbit/s inside a host and 200 Mbit/s between hosts. A
-device holds a 16th (and a 6th) of what the longest document needs on one device that keeps all activations. The plan,
-the best single strategy with balanced documents, and the usual default (the same split with documents in the data's
-order) are simulated, and trained in turns. Profile: of an emulated cluster, taken before; hosts, links and memory are
-replaced. Steps are the mean without the first. Writes emulated_gains.md to --out. Exit status 1: losses differ.
+device has memory for a 16th (and a 6th) of the activations of the longest document, beside parameters, gradients and its
+share of the optimizer's state. The plan, the best single strategy with balanced documents, and the usual default (the
+same split with documents in the data's order) are simulated, and trained in turns. Profile: of an emulated cluster,
+taken before; hosts, links and memory are replaced. Steps are the mean without the first. Writes emulated_gains.md to
+--out. Exit status 1: losses differ.
 """
 
 import argparse
@@ -38,6 +39,11 @@ def job_text(data, ranks):
     return "\n".join(lines).replace("[run]", f"[run]\nranks = {ranks}") + "\n"
 
 
+def ranks_of(topology):
+    hosts, devices = map(int, topology.split("x"))
+    return hosts * devices
+
+
 def on_cluster(profile, topology, memory, path):
     """The profile with other hosts and another memory."""
     hosts, devices = map(int, topology.split("x"))
@@ -51,12 +57,21 @@ def on_cluster(profile, topology, memory, path):
     return path
 
 
-def longest_bytes(program, profile, job, folder):
-    """What the longest document needs on one device that keeps all activations."""
-    one = on_cluster(profile, "1x1", 1 << 40, folder / "one.json")
-    said = call(program, "simulate", job, "--cluster", one, "--ranks", 1, "--lengths", "full", "--strategy",
-                "dp=1,recompute=none", "--set", "batch.tokens=16384", "--json")
-    return json.loads(said.splitlines()[-1])["peak_bytes"][0]
+def figures(program, profile, job, topology, strategy, folder):
+    """What `simulate` says of one strategy for a document of the whole context, where memory is no limit."""
+    cluster = on_cluster(profile, topology, 1 << 40, folder / "any.json")
+    said = call(program, "simulate", job, "--cluster", cluster, "--ranks", ranks_of(topology), "--lengths", "full",
+                "--strategy", strategy, "--set", "batch.tokens=16384", "--json")
+    return json.loads(said.splitlines()[-1])
+
+
+def memory_of(program, profile, job, topology, part, folder):
+    """A part of the activations of the longest document on one device that keeps all of them, beside parameters,
+    gradients and a rank's share of the optimizer's state."""
+    activations = figures(program, profile, job, "1x1", "dp=1,recompute=none", folder)["activation_bytes"][0]
+    ranks = figures(program, profile, job, topology, f"dp={ranks_of(topology)}", folder)
+    beside = max(peak - kept for peak, kept in zip(ranks["peak_bytes"], ranks["activation_bytes"]))
+    return beside + activations // part
 
 
 def strategies_of(job):
@@ -78,10 +93,9 @@ def rows(name, topology, memory, found):
 
 def measure(arguments, data, topology, part, folder):
     """The memory, the contenders trained in turns, and how far their losses are apart."""
-    hosts, devices = map(int, topology.split("x"))
     job = folder / "job.toml"
-    job.write_text(job_text(data, hosts * devices))
-    memory = longest_bytes(arguments.program, arguments.profile, job, folder) // part
+    job.write_text(job_text(data, ranks_of(topology)))
+    memory = memory_of(arguments.program, arguments.profile, job, topology, part, folder)
     cluster = on_cluster(arguments.profile, topology, memory, folder / "cluster.json")
     found = demo.contenders(arguments.program, job, cluster, folder, arguments.steps)
     for _ in range(arguments.repeats):

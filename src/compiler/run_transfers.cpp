@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 namespace switchyard::compiler {
 namespace {
@@ -61,6 +62,24 @@ std::vector<std::vector<int>> holders_of(const ShardMap& map, const std::vector<
   return holders;
 }
 
+// Copies are one tensor where one of them lies on several hosts, and a host has ranks of several: what a host lacks
+// then comes to it once, and its ranks share it.
+std::vector<std::vector<int>> by_hosts(std::vector<std::vector<int>> copies, const cluster::Cluster& cluster) {
+  bool crosses = false, share = false;
+  std::set<int> seen;
+  for (const std::vector<int>& copy : copies) {
+    std::set<int> hosts;
+    for (const int rank : copy) hosts.insert(cluster.host[static_cast<size_t>(rank)]);
+    crosses = crosses || hosts.size() > 1;
+    for (const int host : hosts) share = !seen.insert(host).second || share;
+  }
+  if (!crosses || !share) return copies;
+  std::vector<int> all;
+  for (const std::vector<int>& copy : copies) all.insert(all.end(), copy.begin(), copy.end());
+  std::ranges::sort(all);
+  return {all};
+}
+
 // The tensors of units that are moved or added up, from some maps to others.
 struct Tensors {
   std::vector<switching::UnitMaps> units{};
@@ -95,7 +114,7 @@ class Planning {
       : graph_(graph), cluster_(cluster), planner_(planner) {}
 
   void add(int unit, const config::Stage& stage, const ir::StageCode& code) {
-    RunTensors of_unit = run_tensors(graph_, unit, stage, code);
+    RunTensors of_unit = run_tensors(graph_, unit, stage, code, cluster_);
     gathered_.add_unit(std::move(of_unit.gathered));
     reduced_.add_unit(std::move(of_unit.reduced));
   }
@@ -123,7 +142,8 @@ class Planning {
 
 }  // namespace
 
-RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in_step, const ir::StageCode& code) {
+RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in_step, const ir::StageCode& code,
+                       const cluster::Cluster& cluster) {
   const layout::Mesh mesh = stage_mesh(in_step, code.replica);
   const std::vector<std::vector<int>> stored = columns_of(mesh, code.rows.stored),
                                       made = columns_of(mesh, code.rows.grad);
@@ -132,7 +152,7 @@ RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in
     if (graph.param(use.param).unit != unit) continue;
     const Placed on = placed(graph.param(use.param).shape, in_step, code, use);
     if (code.gathers())
-      for (const std::vector<int>& ranks : holders_of(on.used, stored))
+      for (const std::vector<int>& ranks : by_hosts(holders_of(on.used, stored), cluster))
         tensors.gathered.push_back({use.param, within(on.stored, ranks), within(on.used, ranks)});
     for (const std::vector<int>& ranks : holders_of(on.made, made))
       tensors.reduced.push_back({use.param, within(on.made, ranks), within(on.grad, ranks)});

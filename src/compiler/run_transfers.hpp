@@ -21,11 +21,13 @@ struct RunTensor {
   layout::ShardMap from, to;
 };
 /// What a stage gathers of a unit, and what it reduces, on the ranks of replicas that go in step: each copy in the
-/// stage, and each partial that stays apart from others, is a tensor by itself. No rank has two tensors of a parameter.
+/// stage, and each partial that stays apart from others, is a tensor by itself; but copies that several hosts share are
+/// gathered as one. No rank has two tensors of a parameter.
 struct RunTensors {
   std::vector<RunTensor> gathered, reduced;
 };
-RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in_step, const ir::StageCode& code);
+RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in_step, const ir::StageCode& code,
+                       const cluster::Cluster& cluster);
 /// A stage on the ranks of its n-th replicas that go in step.
 config::Stage part_in_step(const config::Stage& stage, const ir::GroupCode& group, int part);
 

@@ -57,7 +57,7 @@ std::vector<RunTensor> tensors_of(const UnitTransfer& t, const Plans& plans) {
     const auto g = static_cast<size_t>(t.group), stage = static_cast<size_t>(t.stage);
     RunTensors tensors =
         run_tensors(plans.graph(), t.unit, part_in_step(s.strategy.groups[g].stages[stage], s.groups[g], t.part),
-                    s.groups[g].stages[stage]);
+                    s.groups[g].stages[stage], plans.cluster());
     return t.kind == TaskKind::gather ? std::move(tensors.gathered) : std::move(tensors.reduced);
   }
   std::vector<RunTensor> tensors;

@@ -49,7 +49,7 @@ double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range) co
   const StageMesh mesh = p.code_mesh();
   const Spent &least = units_.least(StageKind::middle, mesh, recompute, capacity, split),
               &through = units_.least(StageKind::middle, mesh, recompute, capacity, split, true);
-  const Transfers::OfRun& run = transfers_.of_run(p);
+  const Transfers::OfRun run = transfers_.least_of_run(p);
   const double share = std::min(1.0, run.device_share);
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
@@ -156,7 +156,7 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacit
 // shares; of gradients in blocks only what is reduced counts, as those of the last chunk gather nothing.
 CostModel::Times CostModel::with_transfers(const Times& plain, const Shape& shape, size_t micro_batches,
                                            bool transfers_first) const {
-  const Transfers::OfRun& run = transfers_.of_run(shape.placement);
+  const Transfers::OfRun run = transfers_.least_of_run(shape.placement);
   const int mbs = static_cast<int>(micro_batches);
   const double share = std::min(1.0, run.device_share), blocks = shape.blocks(mbs);
   Times times = plain;

@@ -412,12 +412,8 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   const Parts parts = parts_of(position.kind, position.layers);
   const bool split = shape.splits_gradients();
   const auto of = [&](Pass pass) {
-    if (!shape.placement.runs_transfer()) return once(shape, parts, pass, micro_batch);
-    const Spent spent = parts.sum([&](StageKind kind) {
-      return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
-    });
-    return with_transfers(shape, position, pass, block, spent.compute + spent.per_pair * micro_batch.attention_pairs) +
-           spent.communication + passing(spent, micro_batch);
+    return shape.placement.runs_transfer() ? with_transfers(shape, position, pass, block, micro_batch)
+                                           : once(shape, parts, pass, micro_batch);
   };
   StageTime time{of(Pass::F), of(split ? Pass::B : Pass::BW), split ? of(Pass::W) : 0, 0};
   if (speedup_ > 1) {
@@ -435,17 +431,46 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   return time;
 }
 
-// What a run gathers and reduces goes on beside its computing, a unit ahead or behind, and takes a part of the device;
-// links are shared with its collectives. What a block shares goes on beside all of its runs.
-// formula  max(a, b) + (k - 1) min(a, b) of two activities that slow each other down by k
+// What a unit needs is gathered beside the unit before it, the first one's beside the last unit of the run before; what
+// it leaves is reduced beside whatever comes next. Both share the links with the run's collectives, and take a part of
+// the device. Nothing hides what the first run needs at once, and what the last one leaves. What a block shares goes on
+// beside all of its runs.
 double CostModel::with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,
-                                 double seconds) const {
+                                 const PackedSequence& micro_batch) const {
   const Transfers::OfRun& run = transfers_.of_run(shape.placement);
-  const auto sum = [&](const Transfers::UnitSeconds& units) { return units.of(position.kind, position.layers); };
-  const bool gathers = pass == Pass::F || (pass != Pass::W && !block.one_copy);
-  const double beside =
-      ((gathers ? sum(run.gather) : 0) + (pass == Pass::BW || pass == Pass::W ? sum(run.reduce) : 0)) / block.runs;
-  return std::max(seconds, beside) + run.device_share * std::min(seconds, beside);
+  const auto spent_on = [&](StageKind kind) {
+    return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
+  };
+  const auto computing = [&](const Spent& spent) {
+    return spent.compute + spent.per_pair * micro_batch.attention_pairs;
+  };
+  const Transfers::UnitSeconds none;
+  const Transfers::UnitSeconds& gather = pass == Pass::W || (pass != Pass::F && block.one_copy) ? none : run.gather;
+  const Transfers::UnitSeconds& reduce = pass == Pass::BW || pass == Pass::W ? run.reduce : none;
+  const StageKind kind = position.kind;
+  const int layers = position.layers;
+  const Spent all = parts_of(kind, layers).sum(spent_on);
+  const double computed = computing(all), moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
+  double waited = 0, first = 0, last = 0;  // for what is gathered, and computing; what nothing hides
+  if (!shape.blockwise()) {
+    struct Unit {
+      double compute = 0, gather = 0, reduce = 0;
+    };
+    const bool has_head = kind == StageKind::whole || kind == StageKind::last;
+    const double layer = computing(spent_on(StageKind::middle)), ends = std::max(0.0, computed - layers * layer);
+    std::vector<Unit> units(static_cast<size_t>(layers), {layer, gather.layer, reduce.layer});
+    // The embedding takes little beside the head.
+    if (kind == StageKind::whole || kind == StageKind::first)
+      units.insert(units.begin(), {has_head ? 0 : ends, gather.embedding, reduce.embedding});
+    if (has_head) units.push_back({ends, gather.head, reduce.head});
+    if (pass != Pass::F) std::ranges::reverse(units);
+    for (size_t i = 0; i < units.size(); ++i)
+      waited += std::max(units[i].compute, units[(i + 1) % units.size()].gather);
+    if (block.first && pass == Pass::F) first = units.front().gather;
+    if (block.last) last = units.back().reduce;
+  }
+  return first + std::max({computed, waited, moved}) + run.device_share * std::min(computed, moved) + last +
+         all.communication + passing(all, micro_batch);
 }
 
 schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
@@ -501,13 +526,17 @@ std::vector<std::vector<StageTime>> CostModel::stage_times(const Shape& shape,
   };
   std::vector<std::vector<StageTime>> at;
   for (size_t i = 0; i < pipeline.positions.size(); ++i) {
-    if (i > 0 && pipeline.positions[i] == pipeline.positions[i - 1] && one_copy(i) == one_copy(i - 1)) {
+    if (i > 1 && pipeline.positions[i] == pipeline.positions[i - 1] && one_copy(i) == one_copy(i - 1)) {
       at.push_back(at.back());
     } else {
       at.emplace_back();
       for (size_t mb = 0; mb < micro_batches.size(); ++mb) {
         const int runs = shape.block_size(static_cast<int>(mb), static_cast<int>(micro_batches.size()));
-        at.back().push_back(stage_time(shape, pipeline.positions[i], micro_batches[mb], {runs, one_copy(i)}));
+        at.back().push_back(stage_time(shape, pipeline.positions[i], micro_batches[mb],
+                                       {.runs = runs,
+                                        .one_copy = one_copy(i),
+                                        .first = i == 0 && mb == 0,
+                                        .last = i == 0 && mb + 1 == micro_batches.size()}));
       }
     }
     if (i + 1 == pipeline.positions.size()) break;

@@ -217,15 +217,15 @@ class CostModel {
   PhaseParts parts_in_step(const Shape& shape, const Step& step) const;
   std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int replica) const;
   /// How a run shares what its block gathers and reduces. runs: so many runs of a pass share it; one_copy: the
-  /// gradients' runs gather nothing.
+  /// gradients' runs gather nothing. first, last: nothing runs on the rank before or after it.
   struct OfBlock {
     int runs = 1;
-    bool one_copy = false;
+    bool one_copy = false, first = false, last = false;
   };
   StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch,
                        const OfBlock& block) const;
   double with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,
-                        double seconds) const;
+                        const PackedSequence& micro_batch) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
   MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                      int micro_batches, bool least) const;

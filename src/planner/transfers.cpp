@@ -55,15 +55,25 @@ Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, int
   return {first / parts, (first + 1) / parts};
 }
 
-const Transfers::Seats& Transfers::seats(const Placement& placement, int cuts) const {
-  const auto [it, fresh] = seats_.try_emplace(std::tuple_cat(placement_key(placement), std::tuple(cuts)));
+// What stays apart has intervals of its own.
+int Transfers::apart_number(const Placement& p, const Post& post, Apart apart) {
+  if (apart == Apart::nothing) return 0;
+  if (apart == Apart::pipelines) return post.replica;
+  const int copies = static_cast<int>(p.mesh.copies()), inner = copies / p.mesh.replicas();
+  return post.replica * inner + post.place / (p.stage_ranks() / copies) % inner;
+}
+
+const Transfers::Seats& Transfers::seats(const Placement& placement, int cuts, Apart apart) const {
+  const auto [it, fresh] = seats_.try_emplace(std::tuple_cat(placement_key(placement), std::tuple(cuts, apart)));
   Seats& seats = it->second;
   if (!fresh) return seats;
   seats.stage_of_unit = stage_of_units(placement, units_.model().layers);
   seats.of_rank.resize(static_cast<size_t>(units_.hardware().ranks()));
   for (int rank = 0; rank < std::min(placement.ranks(), units_.hardware().ranks()); ++rank) {
     const Post post = post_of(placement, rank).value();
-    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, part_of(placement, post, cuts)};
+    Interval part = part_of(placement, post, cuts);
+    const double number = apart_number(placement, post, apart);
+    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, {number + part.begin, number + part.end}};
   }
   return seats;
 }
@@ -316,10 +326,11 @@ double Transfers::beyond_one_phase(const Placement& placement) const {
 }
 
 // All ranks of a stage get what each has its share of. Gradients travel in the opposite direction.
-Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts, DType type,
+Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts, Apart apart, DType type,
                                            const Codings& codings) const {
   if (cuts == 1) return {};
-  const std::array<const Seats*, 2> tables = {&seats(placement, 1), &seats(placement, cuts)};
+  if (cuts == placement.copies()) apart = Apart::nothing;
+  const std::array<const Seats*, 2> tables = {&seats(placement, 1, apart), &seats(placement, cuts, apart)};
   const std::vector<UnitClass> classes = this->classes(tables);
   const std::vector<double> times = unit_times(tables, classes, size_of(type), codings);
   UnitSeconds seconds{.embedding = times.front(), .layer = 0, .head = times.back()};
@@ -332,11 +343,26 @@ const Transfers::OfRun& Transfers::of_run(const Placement& p) const {
   OfRun& run = it->second;
   if (!fresh || !p.runs_transfer()) return run;
   const cluster::Hardware& hardware = units_.hardware();
-  run.reduce = of_units(p, p.cuts(2), units_.precision().state, gradients_);
-  run.gather = of_units(p, p.cuts(3), units_.precision().compute, gathers_);
+  run.reduce = of_units(p, p.cuts(2), Apart::copies, units_.precision().state, gradients_);
+  run.gather = of_units(p, p.cuts(3), Apart::pipelines, units_.precision().compute, gathers_);
   const bool crosses = (p.zero > 1 ? first_rank(p, p.dp - 1, 0) : 0) + p.stage_ranks() > hardware.devices_per_host;
   run.device_share = hardware.device_share(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
   return run;
+}
+
+Transfers::OfRun Transfers::least_of_run(Placement p) const {
+  OfRun least = of_run(p);
+  const auto lower = [](UnitSeconds& to, const UnitSeconds& from) {
+    to = {std::min(to.embedding, from.embedding), std::min(to.layer, from.layer), std::min(to.head, from.head)};
+  };
+  while (p.mesh.replicas() > 1 && p.zero < 3) {
+    ++p.zero;
+    const OfRun& other = of_run(p);
+    lower(least.gather, other.gather);
+    lower(least.reduce, other.reduce);
+    least.device_share = std::min(least.device_share, other.device_share);
+  }
+  return least;
 }
 
 i64 Transfers::updated_bytes() const {

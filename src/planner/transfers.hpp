@@ -61,6 +61,9 @@ class Transfers {
     double device_share = 0;
   };
   const OfRun& of_run(const Placement& placement) const;
+  /// Whatever the stage of ZeRO, from the placement's upwards, they take no less. Where only replicas of the mesh cut
+  /// gradients, each copy reduces its own; further cuts share what crosses hosts, which may take less.
+  OfRun least_of_run(Placement placement) const;
   /// Seconds of the end of a step: broadcast of sums to home's copies, norm and update.
   double finish(const Home& home) const;
   /// Whatever home is, it takes no less.
@@ -104,8 +107,12 @@ class Transfers {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
   static Interval part_of(const Placement& placement, const Post& post, int cuts);
+  /// What ranks do not share: nothing; what other pipelines have, as each gathers for its own runs; what other copies
+  /// in a pipeline have, too, as each has gradients of its own.
+  enum class Apart { nothing, pipelines, copies };
+  static int apart_number(const Placement& placement, const Post& post, Apart apart);
   /// cuts: shares of a part, of which each rank holds one; as Placement::cuts, or 1.
-  const Seats& seats(const Placement& placement, int cuts) const;
+  const Seats& seats(const Placement& placement, int cuts, Apart apart = Apart::nothing) const;
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes, const Codings& codings) const;
   double across(double bytes, double messages, const Codings& codings) const;
@@ -120,7 +127,7 @@ class Transfers {
   /// Bytes of an element that the update reads and writes; seconds in which all ranks agree on the norm.
   i64 updated_bytes() const;
   double norm_seconds() const;
-  UnitSeconds of_units(const Placement& placement, int cuts, DType type, const Codings& codings) const;
+  UnitSeconds of_units(const Placement& placement, int cuts, Apart apart, DType type, const Codings& codings) const;
 
   const UnitCosts& units_;
   int shared_by_;                // devices with one adapter
@@ -130,8 +137,8 @@ class Transfers {
   mutable std::unordered_map<Key, double, TupleHash> known_;
   mutable std::map<Home, double> finish_;
   mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
-  // By placement_key, and cuts.
-  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int>, Seats, TupleHash> seats_;
+  // By placement_key, cuts and what is apart.
+  mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int, Apart>, Seats, TupleHash> seats_;
   mutable Intervals held_, needed_;  // of one host
 };
 
