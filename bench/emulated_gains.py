@@ -2,14 +2,14 @@
 """What plans gain on emulated clusters over the best single strategy and over the usual default, as Markdown.
 
     bench/emulated_gains.py [--program build/switchyard] [--data data/definitions data/python] [--topology 2x4 4x4]
-                            [--memory 16 6] [--repeats 1] [--steps 3] [--profile FILE] [--out FOLDER]
+                            [--memory 8 6] [--repeats 1] [--steps 3] [--profile FILE] [--out FOLDER]
 
-The job is demo/cluster.toml on each corpus: hosts x devices, 800 Mbit/s inside a host and 200 Mbit/s between hosts. A
-device has memory for a 16th (and a 6th) of the activations of the longest document, beside parameters, gradients and its
-share of the optimizer's state. The plan, the best single strategy with balanced documents, and the usual default (the
-same split with documents in the data's order) are simulated, and trained in turns. Profile: of an emulated cluster,
-taken before; hosts, links and memory are replaced. Steps are the mean without the first. Writes emulated_gains.md to
---out. Exit status 1: losses differ.
+The job is demo/cluster.toml on each corpus: hosts x devices, 800 Mbit/s inside a host and 200 Mbit/s between hosts, and
+--memory N: devices with an N-th of what the longest document needs on one device that keeps all activations, parameters
+and optimizer included. The plan, the best single strategy with balanced documents, and the usual default (the same
+split with documents in the data's order) are simulated, and trained in turns. Profile: of an emulated cluster, taken
+before; hosts, links and memory are replaced. Steps are the mean without the first. Writes emulated_gains.md to --out.
+Exit status 1: losses differ.
 """
 
 import argparse
@@ -57,21 +57,12 @@ def on_cluster(profile, topology, memory, path):
     return path
 
 
-def figures(program, profile, job, topology, strategy, folder):
-    """What `simulate` says of one strategy for a document of the whole context, where memory is no limit."""
-    cluster = on_cluster(profile, topology, 1 << 40, folder / "any.json")
-    said = call(program, "simulate", job, "--cluster", cluster, "--ranks", ranks_of(topology), "--lengths", "full",
-                "--strategy", strategy, "--set", "batch.tokens=16384", "--json")
-    return json.loads(said.splitlines()[-1])
-
-
-def memory_of(program, profile, job, topology, part, folder):
-    """A part of the activations of the longest document on one device that keeps all of them, beside parameters,
-    gradients and a rank's share of the optimizer's state."""
-    activations = figures(program, profile, job, "1x1", "dp=1,recompute=none", folder)["activation_bytes"][0]
-    ranks = figures(program, profile, job, topology, f"dp={ranks_of(topology)}", folder)
-    beside = max(peak - kept for peak, kept in zip(ranks["peak_bytes"], ranks["activation_bytes"]))
-    return beside + activations // part
+def longest_bytes(program, profile, job, folder):
+    """What the longest document needs on one device that keeps all activations."""
+    one = on_cluster(profile, "1x1", 1 << 40, folder / "one.json")
+    said = call(program, "simulate", job, "--cluster", one, "--ranks", 1, "--lengths", "full", "--strategy",
+                "dp=1,recompute=none", "--set", "batch.tokens=16384", "--json")
+    return json.loads(said.splitlines()[-1])["peak_bytes"][0]
 
 
 def strategies_of(job):
@@ -95,7 +86,7 @@ def measure(arguments, data, topology, part, folder):
     """The memory, the contenders trained in turns, and how far their losses are apart."""
     job = folder / "job.toml"
     job.write_text(job_text(data, ranks_of(topology)))
-    memory = memory_of(arguments.program, arguments.profile, job, topology, part, folder)
+    memory = longest_bytes(arguments.program, arguments.profile, job, folder) // part
     cluster = on_cluster(arguments.profile, topology, memory, folder / "cluster.json")
     found = demo.contenders(arguments.program, job, cluster, folder, arguments.steps)
     for _ in range(arguments.repeats):
@@ -113,7 +104,7 @@ def main():
     parser.add_argument("--program", type=os.path.abspath, default=str(ROOT / "build/switchyard"))
     parser.add_argument("--data", nargs="+", default=[str(ROOT / "data" / name) for name in ("definitions", "python")])
     parser.add_argument("--topology", nargs="+", default=["2x4", "4x4"])
-    parser.add_argument("--memory", nargs="+", type=int, default=[16, 6], help="parts of what the longest needs")
+    parser.add_argument("--memory", nargs="+", type=int, default=[8, 6])
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--profile", type=Path, help="of an emulated cluster, instead of a fresh one")

@@ -64,16 +64,34 @@ TEST(RunTransfers, StayWithinTheRanksThatHoldCopies) {
         for (const layout::Msg& m : round) EXPECT_EQ(m.src % 2, m.dst % 2) << "tensor parallel ranks hold other parts";
 }
 
+i64 crossing(const switching::SharedRounds& moves, const Plans& plans) {
+  i64 elements = 0;
+  for (const layout::MessageList& round : moves.rounds)
+    for (const layout::Msg& m : round)
+      if (!plans.cluster().same_host(m.src, m.dst)) elements += m.box.elements();
+  return elements;
+}
+
 // Whoever is on another host passes parts on to the ranks of its own.
 TEST(RunTransfers, CrossHostsOnceForEachPart) {
   const Plans plans = plans_of("dp=4,zero=3", 4, 2);
+  for (const RunTransfers& unit : plans.of_runs(0)[0][0][0])
+    EXPECT_EQ(crossing(unit.gather, plans), used_elements(plans, unit.unit, 0)) << "each host gets the other's half";
+}
+
+// Two copies of the parameters, each of them cut between the hosts: the copies are equal, so one half crosses to each
+// host for both. Their gradients are of different tokens and stay apart, so each of the copies sends its own.
+TEST(RunTransfers, CopiesOnTheSameHostsShareWhatCrosses) {
+  const Plans plans = plans_of("ulysses=2,depth=2", 4, 2);
   for (const RunTransfers& unit : plans.of_runs(0)[0][0][0]) {
-    i64 crossing = 0;
-    for (const layout::MessageList& round : unit.gather.rounds)
-      for (const layout::Msg& m : round)
-        if (!plans.cluster().same_host(m.src, m.dst)) crossing += m.box.elements();
-    EXPECT_EQ(crossing, used_elements(plans, unit.unit, 0)) << "each host gets the other's half";
+    const i64 used = used_elements(plans, unit.unit, 0);
+    EXPECT_EQ(crossing(unit.gather, plans), used);
+    EXPECT_EQ(crossing(unit.reduce, plans), 2 * used);
   }
+  const Plans apart = plans_of("ulysses=2,depth=2", 4, 1);
+  for (const RunTransfers& unit : apart.of_runs(0)[0][0][0])
+    for (const layout::MessageList& round : unit.gather.rounds)
+      for (const layout::Msg& m : round) EXPECT_EQ(m.src % 2, m.dst % 2) << "on one host each copy gathers by itself";
 }
 
 TEST(RunTransfers, OfLayersShareTheirMessages) {

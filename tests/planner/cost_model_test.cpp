@@ -148,6 +148,23 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_stages_of_zero_cut_co
         }
 }
 
+// On hosts with slow links: the copies of a host share what comes from the other, but send gradients of their own; what
+// the first unit needs and the last one leaves is hidden by nothing.
+TEST(CostModel, takes_about_what_the_simulator_takes_where_runs_gather_across_hosts) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024, 256, 300};
+  for (const double inter : {0.5e9, 5e9})
+    for (Placement p : {Placement{1, {{layout::StageAxis::depth, 2}, {layout::StageAxis::ulysses, 2}}, 1},
+                        Placement{4, {}, 1}, Placement{2, depth(2, 1), 1}})
+      for (p.zero = p.mesh.replicas() > 1 ? 1 : 3; p.zero <= 3; ++p.zero) {
+        cluster::Hardware hardware = hardware_of(2, 2, 5e-6, 20e9, inter);
+        hardware.overlap_slowdown = 1;
+        const Case one(hardware, {lengths});
+        const Shape shape{p, config::Recompute::none, config::ScheduleKind::one_f_one_b};
+        const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
+        EXPECT_NEAR(said, exact, 0.1 * exact) << to_string(shape) << ", " << inter;
+      }
+}
+
 // The first block's parameters are gathered beside nothing.
 TEST(CostModel, takes_about_what_the_simulator_takes_where_blocks_share_what_is_gathered) {
   const std::vector<i64> lengths(24, 1024);

@@ -10,6 +10,31 @@ import tiny_runs as tiny
 KEYS = {"chosen", "order", "step_seconds", "planned_seconds", "own", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "seconds"}
 
 
+# Two hosts of four devices, 800 Mbit/s inside and 200 Mbit/s between them.
+SLOW_HOSTS = """
+name = "slow"
+hosts = 2
+devices_per_host = 4
+overlap_slowdown = 1.0
+[device]
+name = "core"
+memory = "80 MiB"
+memory_bandwidth = "70 GB/s"
+launch = "1 us"
+memory_curve = [["64 KiB", 1.0]]
+[device.fp32]
+matmul = "100 GFLOP/s"
+matmul_curve = [[1e5, 0.3], [1e6, 0.5], [1e8, 0.8]]
+[links.intra_host]
+latency = "10 us"
+bandwidth = "100 MB/s"
+[links.inter_host]
+latency = "50 us"
+bandwidth = "25 MB/s"
+shared_by = 4
+"""
+
+
 def write_job(path, lengths="full", context=512, **sections):
     sections = {"run": {"ranks": 4, "precision": "fp32"}, "batch": {"sequences": 8, "context": context, "lengths": str(lengths)}} | sections
     return tiny.write_job(path, path.parent / "no_data", [], **sections)
@@ -309,6 +334,18 @@ def test_a_plan_with_codecs_is_a_job_of_its_own(job, tmp_path):
     assert "top-1-of-32" in planned.read_text()
     simulated = figures("simulate", planned, cluster=cluster)
     assert simulated["step_seconds"] > 0
+
+
+def test_no_single_strategy_is_quicker_than_the_plan(tmp_path):
+    """Slow links, of which the planner's model and the simulator may think differently."""
+    cluster = tmp_path / "slow.toml"
+    cluster.write_text(SLOW_HOSTS)
+    job = tiny.write_job(tmp_path / "slow_job.toml", tmp_path / "no_data", [],
+                         model={"hidden_size": 192, "layers": 2, "heads": 8, "kv_heads": 4, "ffn_size": 512, "vocab_size": 8192},
+                         batch={"tokens": 49152, "context": 16384, "lengths": "github"},
+                         run={"ranks": 8, "precision": "fp32"})
+    chosen, single = figures("plan", job, cluster=cluster), figures("plan", job, "--buckets", "1", cluster=cluster)
+    assert chosen["step_seconds"] <= single["step_seconds"] * (1 + 1e-9)
 
 
 def test_one_bucket_is_one_strategy(job):
