@@ -54,25 +54,39 @@ PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const P
     const PackedSequence own{micro_batch.T[rank], batch::attention_pairs(micro_batch.shard[rank])};
     if (load(own) > load(slowest)) slowest = own;
   }
-  // Messages of one round are passed at the same time, the rounds one after the other.
+  // Messages of one round are passed at the same time, the rounds one after the other. What crosses hosts shares an
+  // adapter with the other ranks' messages that do.
+  const int shared_by = std::clamp(between.shared_by / p.code_ranks(), 1, ring.ranks_per_host);
+  const auto adapter_of = [&](size_t rank) { return rank / static_cast<size_t>(shared_by); };
   const batch::KeyExchange exchange = batch::key_exchange(micro_batch, KeyPassing::gather, hosts);
   for (const std::vector<batch::KeyMessage>& round : exchange.rounds) {
     std::map<std::pair<int, int>, double> between_two;
     for (const batch::KeyMessage& message : round) between_two[{message.from, message.to}] += message.count;
-    std::vector<PackedSequence> in(hosts.size()), out(hosts.size());
+    struct Passed {
+      double keys = 0, latency = 0;
+      bool crosses = false;
+    };
+    std::vector<Passed> in(hosts.size()), out(hosts.size());
+    std::vector<double> in_of_adapter(hosts.size(), 0), out_of_adapter(hosts.size(), 0);
     for (const auto& [pair, keys] : between_two) {
       const auto from = static_cast<size_t>(pair.first), to = static_cast<size_t>(pair.second);
       const bool crosses = hosts[from] != hosts[to];
-      for (PackedSequence* passed : {&in[to], &out[from]}) {
-        passed->keys += keys * (crosses ? across : 1);
+      for (Passed* passed : {&in[to], &out[from]}) {
+        passed->keys += crosses ? 0 : keys;
+        passed->crosses = passed->crosses || crosses;
         passed->latency += (crosses ? between : inside).latency.count;
       }
+      if (!crosses) continue;
+      in_of_adapter[adapter_of(to)] += keys;
+      out_of_adapter[adapter_of(from)] += keys;
     }
     double keys = 0, latency = 0;
-    for (const auto* passed : {&in, &out})
-      for (const PackedSequence& of_rank : *passed) {
-        keys = std::max(keys, of_rank.keys);
-        latency = std::max(latency, of_rank.latency);
+    for (const auto& [of_ranks, of_adapters] : {std::pair(&in, &in_of_adapter), {&out, &out_of_adapter}})
+      for (size_t rank = 0; rank < hosts.size(); ++rank) {
+        const Passed& passed = (*of_ranks)[rank];
+        const double crossing = passed.crosses ? (*of_adapters)[adapter_of(rank)] * across / shared_by : 0;
+        keys = std::max(keys, passed.keys + crossing);
+        latency = std::max(latency, passed.latency);
       }
     slowest.keys += keys;
     slowest.latency += latency;

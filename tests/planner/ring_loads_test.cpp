@@ -69,7 +69,8 @@ TEST_F(RingLoadsTest, whole_documents_pass_nothing_on) {
   EXPECT_EQ(of.T, 100);
 }
 
-// A document on two ranks: the one with the first and the last quarter sees all of the other's keys.
+// A document on two ranks: the one with the first and the last quarter sees all of the other's keys. On another host it
+// has the adapter for itself.
 TEST_F(RingLoadsTest, keys_of_another_host_count_as_the_links_differ) {
   const auto lay_out = [](int first) {
     return batch::lay_out(std::vector<batch::PlacedDocument>{{0, 4096, {first, 2}}}, 8, 1);
@@ -79,7 +80,7 @@ TEST_F(RingLoadsTest, keys_of_another_host_count_as_the_links_differ) {
   const cluster::Hardware& hardware = units_.hardware();
   EXPECT_EQ(inside.keys, 2048);
   EXPECT_DOUBLE_EQ(inside.latency, hardware.intra_host.latency.count);
-  EXPECT_DOUBLE_EQ(across.keys, 2048 * (hardware.inter_host->shared_by / hardware.inter_host->bandwidth.count) /
+  EXPECT_DOUBLE_EQ(across.keys, 2048 / hardware.inter_host->bandwidth.count /
                                     (hardware.intra_host.shared_by / hardware.intra_host.bandwidth.count));
   EXPECT_DOUBLE_EQ(across.latency, hardware.inter_host->latency.count);
 }
