@@ -160,13 +160,15 @@ std::vector<std::pair<RangeQueue::Layers, double>> RangeQueue::bounds_by_layers(
 void RangeQueue::pack_layers(const Entry& entry) {
   Entry packed = entry;
   packed.known = Known::packed_layers;
-  const auto bounds = bounds_by_layers(entry);
+  auto bounds = bounds_by_layers(entry);
   packed.value = std::max(entry.value, std::ranges::min(bounds, {}, &std::pair<Layers, double>::second).second);
+  packed_.emplace(std::pair(entry.first, entry.capacity), std::move(bounds));
   push(packed);
 }
 
 void RangeQueue::separate(const Entry& entry) {
-  std::vector<std::pair<Layers, double>> bounds = bounds_by_layers(entry);
+  std::vector<std::pair<Layers, double>> bounds =
+      std::move(packed_.extract(std::pair(entry.first, entry.capacity)).mapped());
   std::vector<bool> with_sums(bounds.size(), false);
   Entry one = entry;
   one.known = Known::sums;

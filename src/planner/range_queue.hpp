@@ -139,8 +139,9 @@ class RangeQueue {
   double quickest_ = std::numeric_limits<double>::infinity();
   double opened_ = 0;                   // the most that open() was asked for
   std::vector<Candidates> candidates_;  // of each placement
-  std::map<std::pair<int, i64>, CostModel::ReplicaTimes>
-      begun_;  // by shape and capacity: candidates whose time is known in part
+  // By shape and capacity: bounds of entries whose layers are packed, and candidates whose time is known in part.
+  std::map<std::pair<int, i64>, std::vector<std::pair<Layers, double>>> packed_;
+  std::map<std::pair<int, i64>, CostModel::ReplicaTimes> begun_;
 };
 
 }  // namespace switchyard::planner
