@@ -18,7 +18,7 @@ devices_per_host = 4
 overlap_slowdown = 1.0
 [device]
 name = "core"
-memory = "80 MiB"
+memory = "120 MiB"
 memory_bandwidth = "70 GB/s"
 launch = "1 us"
 memory_curve = [["64 KiB", 1.0]]
