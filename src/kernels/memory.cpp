@@ -94,7 +94,8 @@ class RankAllocator final : public c10::Allocator {
 
 }  // namespace
 
-RankMemory::RankMemory(i64 capacity_bytes) : capacity_(capacity_bytes) {
+RankMemory::RankMemory(i64 capacity_bytes, std::chrono::milliseconds patience)
+    : patience_(patience), capacity_(capacity_bytes) {
   if (capacity_bytes <= 0) user_error("rank memory budget of {} bytes: give more than 0", capacity_bytes);
   void* range =
       mmap(nullptr, range_bytes(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -124,12 +125,23 @@ void RankMemory::adopt_thread() { current_memory = this; }
 
 std::size_t RankMemory::range_bytes() const { return static_cast<std::size_t>(rounded_up(2 * capacity_, kHugePage)); }
 
+// The first one that is large enough; none if that would exceed the capacity.
+std::map<i64, i64>::iterator RankMemory::hole_of(i64 need) {
+  if (live_ + need > capacity_) return free_.end();
+  return std::find_if(free_.begin(), free_.end(), [&](const auto& entry) { return entry.second >= need; });
+}
+
 void* RankMemory::allocate(i64 bytes) {
   if (bytes <= 0) return nullptr;
   const i64 need = allocated(bytes);
-  const std::lock_guard lock(mutex_);
-  const auto hole = std::find_if(free_.begin(), free_.end(), [&](const auto& entry) { return entry.second >= need; });
-  if (hole == free_.end() || live_ + need > capacity_)
+  std::unique_lock lock(mutex_);
+  auto hole = hole_of(need);
+  while (hole == free_.end() && patience_.count() > 0) {
+    const i64 before = releases_;
+    if (!released_.wait_for(lock, patience_, [&] { return releases_ != before; })) break;
+    hole = hole_of(need);
+  }
+  if (hole == free_.end())
     user_error(
         "rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}. Raise run.memory_budget, or use fewer "
         "tokens per "
@@ -155,6 +167,8 @@ void RankMemory::release(void* block) {
   const i64 size = found->second;
   occupied_.erase(found);
   live_ -= size;
+  ++releases_;
+  released_.notify_all();
   give_back(offset, offset + size);
   auto hole = free_.emplace(offset, size).first;
   if (const auto next = std::next(hole); next != free_.end() && offset + size == next->first) {

@@ -1,6 +1,8 @@
 // CPU memory of one rank: an arena with a budget, and the allocator that makes torch's CPU tensors come from it.
 #pragma once
 
+#include <chrono>
+#include <condition_variable>
 #include <cstddef>
 #include <map>
 #include <mutex>
@@ -13,11 +15,12 @@ namespace switchyard::kernels {
 /// One range of virtual memory; the system gives pages as they are first touched, 2 MiB at a time where it can. Live
 /// blocks never exceed `capacity_bytes`. They are placed first-fit by address and merged with free neighbours when
 /// released. The range is twice the capacity, so that holes between blocks refuse nobody; pages beyond the capacity go
-/// back to the system when freed. Thread-safe.
+/// back to the system when freed. Thread-safe. A block that doesn't fit waits while other threads release some, until
+/// none has done so for `patience`: one that is late, as a switch over a slow link may be, fails nobody.
 /// errors  UserError if the capacity isn't above 0; ClusterError if the system refuses the range
 class RankMemory {
  public:
-  explicit RankMemory(i64 capacity_bytes);
+  explicit RankMemory(i64 capacity_bytes, std::chrono::milliseconds patience = std::chrono::milliseconds(0));
   ~RankMemory();
   RankMemory(const RankMemory&) = delete;
   RankMemory& operator=(const RankMemory&) = delete;
@@ -39,9 +42,13 @@ class RankMemory {
 
  private:
   std::size_t range_bytes() const;
+  std::map<i64, i64>::iterator hole_of(i64 need);
   void give_back(i64 begin, i64 end);
 
   mutable std::mutex mutex_;
+  std::condition_variable released_;
+  i64 releases_ = 0;  // so many blocks were
+  std::chrono::milliseconds patience_;
   std::byte* base_ = nullptr;
   i64 capacity_, live_ = 0, peak_ = 0, reserved_ = 0;
   std::map<i64, i64> free_;                // offset -> bytes, ordered by address, no two adjacent

@@ -44,6 +44,9 @@
 namespace switchyard::train {
 namespace {
 
+// A rank without room waits so long for its other queues to release some: on slow links they may be late.
+constexpr std::chrono::seconds kPatience(10);
+
 bool saves(const config::Job& job) {
   return !job.run.out.empty() && (job.run.checkpoint_every > 0 || job.run.save_last);
 }
@@ -76,7 +79,7 @@ class JobOnRank {
         fabric_(fabric),
         sources_(sources),
         sampler_(data::sampler_of(sources, job_)),
-        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory()),
+        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory(), kPatience),
         scope_(&memory_),
         plans_(plans),
         work_(compiler::work_model(job_.model.config)),

@@ -3,6 +3,7 @@
 #include <ATen/ops/mm.h>
 #include <c10/core/CPUAllocator.h>
 
+#include <chrono>
 #include <cstdint>
 #include <thread>
 
@@ -102,6 +103,23 @@ TEST(RankMemory, RefusesWhatExceedsTheBudgetAndSaysByHowMuch) {
   memory.release(b);
   EXPECT_NE(memory.allocate(1024), nullptr);
   EXPECT_THROW(RankMemory(0), UserError);
+}
+
+TEST(RankMemory, WaitsForWhatAnotherThreadReleasesIfItHasPatience) {
+  RankMemory memory(1024, std::chrono::minutes(1));
+  void* a = memory.allocate(512);
+  void* b = memory.allocate(512);
+  std::jthread other([&] {
+    memory.release(a);
+    memory.release(b);
+  });
+  void* c = memory.allocate(1024);
+  EXPECT_EQ(memory.peak(), 1024);
+  memory.release(c);
+  RankMemory impatient(1024, std::chrono::milliseconds(1));
+  void* d = impatient.allocate(512);
+  EXPECT_THROW(impatient.allocate(1024), UserError) << "nobody releases anything";
+  impatient.release(d);
 }
 
 TEST(RankMemory, RefusesToReleaseTwice) {
