@@ -3,8 +3,8 @@
 
 A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include
 is a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch,
-by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone, and tests
-share no file.
+by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone, and
+tests share no file.
 """
 import pathlib
 import re

@@ -341,7 +341,8 @@ def test_no_single_strategy_is_quicker_than_the_plan(tmp_path):
     cluster = tmp_path / "slow.toml"
     cluster.write_text(SLOW_HOSTS)
     job = tiny.write_job(tmp_path / "slow_job.toml", tmp_path / "no_data", [],
-                         model={"hidden_size": 192, "layers": 2, "heads": 8, "kv_heads": 4, "ffn_size": 512, "vocab_size": 8192},
+                         model={"hidden_size": 192, "layers": 2, "heads": 8, "kv_heads": 4, "ffn_size": 512,
+                                "vocab_size": 8192},
                          batch={"sequences": 32, "context": 16384, "lengths": "github"},
                          run={"ranks": 8, "precision": "fp32"})
     chosen, single = figures("plan", job, cluster=cluster), figures("plan", job, "--buckets", "1", cluster=cluster)
