@@ -21,22 +21,17 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from statistics import mean
 
+from emulated_steps import HEAD_DIM, INTER, INTRA, demo_job
 from machine_jobs import ROOT, call
 
 sys.path.insert(0, str(ROOT / "tools"))
 import demo  # noqa: E402  for its contenders, runs and check of the losses
 
-INTER, INTRA, HEAD_DIM = 200, 800, 24
 HEAD = ("| corpus | cluster | memory | strategies | step, s | simulated, s | to the plan's, measured | simulated "
         "| computing, exposed communication, idle |\n"
         "|---|---|---|---|---|---|---|---|---|\n")
-
-
-def job_text(data, ranks):
-    text = (ROOT / "demo/cluster.toml").read_text().replace('"data/definitions"', json.dumps(os.path.abspath(data)))
-    lines = [line for line in text.splitlines() if not line.startswith(("emulate", "ranks"))]
-    return "\n".join(lines).replace("[run]", f"[run]\nranks = {ranks}") + "\n"
 
 
 def ranks_of(topology):
@@ -73,8 +68,8 @@ def strategies_of(job):
 
 def rows(name, topology, memory, found):
     """A line for each contender, the plan first."""
-    simulated = [one.simulated["step_seconds"] for one in found]
-    seconds = [sum(r["seconds"] for log in one.logs for r in log) / sum(map(len, one.logs)) for one in found]
+    simulated = [mean(one.simulated["seconds_of_steps"][1:]) for one in found]  # the same steps
+    seconds = [mean(r["seconds"] for log in one.logs for r in log) for one in found]
     for one, said, measured in zip(found, simulated, seconds):
         parts = [100 * part / one.simulated["step_seconds"] for part in demo.seconds_of(one.simulated).values()]
         yield (f"| {name} | {topology} | {memory} | {one.title}: {strategies_of(one.job)} | {measured:.2f} | {said:.2f} "
@@ -85,18 +80,12 @@ def rows(name, topology, memory, found):
 def measure(arguments, data, topology, part, folder):
     """The memory, the contenders trained in turns, and how far their losses are apart."""
     job = folder / "job.toml"
-    job.write_text(job_text(data, ranks_of(topology)))
+    job.write_text(demo_job(ranks_of(topology), data))
     memory = longest_bytes(arguments.program, arguments.profile, job, folder) // part
     cluster = on_cluster(arguments.profile, topology, memory, folder / "cluster.json")
     found = demo.contenders(arguments.program, job, cluster, folder, arguments.steps)
-    for _ in range(arguments.repeats):
-        for one in found:
-            records, first = demo.train(arguments.program, one.name, folder / one.name, one.job, arguments.steps,
-                                        "--emulate", str(cluster), "--force", "--set=run.save_last=false")
-            one.logs.append(records)
-            one.first_losses.append(first)
-    losses = [[first, *(r["loss"] for r in log)] for one in found for first, log in zip(one.first_losses, one.logs)]
-    return memory, found, demo.largest_difference(losses)
+    apart = demo.train_in_turns(arguments.program, found, cluster, folder, arguments.steps, arguments.repeats)
+    return memory, found, apart
 
 
 def main():

@@ -48,11 +48,15 @@ def buckets_of(text):
     return "\n".join(tables)
 
 
+def demo_job(ranks, data):
+    """The demo's job on so many ranks, without its cluster."""
+    text = (ROOT / "demo/cluster.toml").read_text().replace('"data/definitions"', json.dumps(os.path.abspath(data)))
+    lines = [line for line in text.splitlines() if not line.startswith(("emulate", "ranks"))]
+    return "\n".join(lines).replace("[run]", f"[run]\nranks = {ranks}") + "\n"
+
+
 def write_job(path, strategy, ranks, data):
-    lines = (ROOT / "demo/cluster.toml").read_text().replace('"data/definitions"', json.dumps(os.path.abspath(data)))
-    lines = [line for line in lines.splitlines() if not line.startswith(("emulate", "ranks"))]
-    text = "\n".join(lines).replace("[run]", f"[run]\nranks = {ranks}")
-    path.write_text(f"{text}\n\n{buckets_of(strategy)}")
+    path.write_text(f"{demo_job(ranks, data)}\n{buckets_of(strategy)}")
     return path
 
 

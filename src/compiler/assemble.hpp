@@ -72,7 +72,8 @@ struct CompiledStrategy {
   std::span<const int> ranks_of(int replica, int stage) const;
 };
 
-/// Strategies that several owners share, as a range of const CompiledStrategy&.
+/// Strategies that several owners share, as a range of const CompiledStrategy&. No standard view: clang 14 can't compile
+/// those of its library.
 class Strategies {
  public:
   using Pointers = std::vector<std::shared_ptr<const CompiledStrategy>>;
