@@ -67,6 +67,11 @@ def input_ended():
     return bool(ready) and not sys.stdin.buffer.read1(1)
 
 
+def say(text):
+    """One write, so that the lines of the training beside it stay apart."""
+    sys.stderr.write(f"log.wandb: {text}\n")
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m switchyard_data.wandb_log", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="RUN")
@@ -76,8 +81,7 @@ def main():
     try:
         import wandb
     except ModuleNotFoundError:
-        print("log.wandb: the Python package wandb is missing, so it is left out. Install it with: pip install wandb",
-              file=sys.stderr)
+        say("the Python package wandb is missing, so it is left out. Install it with: pip install wandb")
         return 0
     known = options.folder / ID
     try:
@@ -85,7 +89,7 @@ def main():
                          id=known.read_text().strip() if known.exists() and options.first_step > 1 else None,
                          resume="allow", config=settings(options.folder))
     except wandb.Error as error:  # no key, no network
-        print(f"log.wandb: {str(error).rstrip('.')}. It is left out.", file=sys.stderr)
+        say(f"{str(error).rstrip('.')}. It is left out.")
         return 0
     known.write_text(run.id + "\n")
     run.define_metric("*", step_metric="step")

@@ -21,8 +21,7 @@ def job(tmp_path, corpus):
 @pytest.fixture
 def slow_disk(monkeypatch):
     """Makes each sync take 400 ms, so that rank 0 writes a checkpoint for longer than the fabric's timeout."""
-    monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", tiny.SLOW_DISK)
-    monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "400")
+    tiny.slow_disk(monkeypatch, 400)
 
 
 def one_checkpoint(job, **changes):
@@ -120,7 +119,7 @@ def test_a_second_run_in_a_folder_is_refused_until_the_first_has_ended_however_i
         assert second.returncode == USER_ERROR
         assert second.stderr.startswith(f"switchyard: {out} is in use by another run: process {first.pid} on host ")
         assert second.stderr.endswith("Wait until it ends, end it, or choose another run.out.\n")
-    assert first.poll() is None
+    tiny.wait_for_checkpoint(first, out)
     first.kill()
     first.communicate()
     done = len(tiny.read_log(out))
@@ -143,20 +142,22 @@ def test_a_second_run_of_processes_is_refused_on_all_ranks(job, tmp_path):
 
 
 def test_a_killed_run_goes_on_with_what_its_codecs_had_lost(job, tmp_path):
-    steps, whole, killed = 16, tmp_path / "whole", tmp_path / "killed"
-    path = job(run={"steps": steps, "checkpoint_every": 4},
-               compression={"gradients": "top-1-of-32", "smallest": 0, "keys": "bf16", "switches": "lossless"})
-    tiny.train(path, "--out", whole)
-    ranks = tiny.start_ranks([tiny.command(path, "--out", killed)] * 2)
-    tiny.wait_for_steps(ranks[0], 5)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+
+    def path(steps):
+        return job(run={"steps": steps, "checkpoint_every": 4},
+                   compression={"gradients": "top-1-of-32", "smallest": 0, "keys": "bf16", "switches": "lossless"})
+
+    ranks = tiny.start_ranks([tiny.command(path(NEVER_DONE), "--out", killed)] * 2)
+    tiny.wait_for_checkpoint(ranks[0], killed)
     for rank in ranks:
         rank.kill()
         rank.communicate()
-    done = len(tiny.read_log(killed))
-    assert 5 <= done < steps
-    for rank in tiny.start_ranks([tiny.command(path, "--resume", killed, "--out", killed)] * 2):
+    steps = len(tiny.read_log(killed)) + 5
+    for rank in tiny.start_ranks([tiny.command(path(steps), "--resume", killed, "--out", killed)] * 2):
         _, error = rank.communicate(timeout=tiny.HANG)
         assert rank.returncode == 0, error
+    tiny.train(path(steps), "--out", whole)
     of = [[(entry["step"], entry["loss"], entry["grad_norm"]) for entry in tiny.read_log(out)]
           for out in (whole, killed)]
     assert of[0] == of[1] and len(of[0]) == steps

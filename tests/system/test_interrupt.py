@@ -26,11 +26,19 @@ def write_job(path, corpus, life, **run):
                           run={"steps": STEPS, "ranks": ranks, "checkpoint_every": 1, "keep_checkpoints": 2} | run)
 
 
-def start(job, out):
-    resume = ["--resume", out] if any(out.glob("checkpoints/step-*/COMMITTED")) else []
-    return subprocess.Popen(tiny.command(job, "--out", out, *resume), env=tiny.ENVIRONMENT, text=True,
-                            stdout=subprocess.DEVNULL,
-                            stderr=subprocess.PIPE)
+@pytest.fixture
+def start(monkeypatch):
+    """Starts a run of threads, or of processes. A step with a checkpoint takes a third of a second, so that none has
+    ended before it is killed."""
+    def run(job, out, processes=None):
+        words = tiny.command(job, "--out", out, *(["--resume", out] if tiny.has_checkpoint(out) else []))
+        with monkeypatch.context() as patch:
+            tiny.slow_disk(patch, 30)
+            return (tiny.start_ranks([words] * processes) if processes else
+                    subprocess.Popen(words, env=tiny.ENVIRONMENT, text=True, stdout=subprocess.DEVNULL,
+                                     stderr=subprocess.PIPE))
+
+    return run
 
 
 def kill(process):
@@ -56,7 +64,7 @@ def whole(tmp_path_factory, corpus):
     return log
 
 
-def test_kills_at_random_moments_leave_the_loss_curve_of_a_run_without_them(tmp_path, corpus, whole):
+def test_kills_at_random_moments_leave_the_loss_curve_of_a_run_without_them(tmp_path, corpus, whole, start):
     draw = random.Random(1)
     out = tmp_path / "out"
     lives = draw.sample(LIVES[:6], 3) + LIVES[6:]
@@ -64,13 +72,13 @@ def test_kills_at_random_moments_leave_the_loss_curve_of_a_run_without_them(tmp_
     for life in lives:
         process = start(write_job(tmp_path / "job.toml", corpus, life), out)
         tiny.wait_for_steps(process, 3)  # then step 1 has a checkpoint, for which that of step 2 has waited
-        time.sleep(draw.uniform(0, 0.15))
+        time.sleep(draw.uniform(0, 0.5))
         kill(process)
     tiny.train(write_job(tmp_path / "job.toml", corpus, draw.choice(LIVES)), "--out", out, "--resume", out)
     expect_like(whole, tiny.read_log(out))
 
 
-def test_a_kill_while_a_checkpoint_is_written_costs_only_that_checkpoint(tmp_path, corpus, whole):
+def test_a_kill_while_a_checkpoint_is_written_costs_only_that_checkpoint(tmp_path, corpus, whole, start):
     out = tmp_path / "out"
     torn = 0
     for life in LIVES[1:5]:
@@ -86,10 +94,9 @@ def test_a_kill_while_a_checkpoint_is_written_costs_only_that_checkpoint(tmp_pat
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [f"step-{STEPS - 1:08}", f"step-{STEPS:08}"]
 
 
-def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, corpus, whole):
+def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, corpus, whole, start):
     out = tmp_path / "out"
-    job = write_job(tmp_path / "job.toml", corpus, LIVES[1])
-    ranks = tiny.start_ranks([tiny.command(job, "--out", out)] * 2)
+    ranks = start(write_job(tmp_path / "job.toml", corpus, LIVES[1]), out, processes=2)
     tiny.wait_for_steps(ranks[0], 3)
     kill(ranks[1])
     ranks[0].communicate(timeout=tiny.HANG)
@@ -97,12 +104,12 @@ def test_a_run_of_processes_goes_on_as_threads_after_one_was_killed(tmp_path, co
     expect_like(whole, tiny.read_log(out))
 
 
-def test_a_run_killed_before_its_first_checkpoint_starts_again_only_by_force(tmp_path, corpus, whole):
+def test_a_run_killed_before_its_first_checkpoint_starts_again_only_by_force(tmp_path, corpus, whole, start):
     out = tmp_path / "out"
-    job = write_job(tmp_path / "job.toml", corpus, LIVES[1], checkpoint_every=0)
-    process = start(job, out)
+    process = start(write_job(tmp_path / "job.toml", corpus, LIVES[1], checkpoint_every=0, steps=100000), out)
     tiny.wait_for_steps(process, 2)
     kill(process)
+    job = write_job(tmp_path / "job.toml", corpus, LIVES[1], checkpoint_every=0)
     before = (out / "log.jsonl").read_bytes()
     again = tiny.run(tiny.command(job, "--out", out))
     assert again.returncode == 2 and "holds the log of a run without checkpoints" in again.stderr
@@ -174,7 +181,7 @@ def test_mpirun_with_a_longer_wait_lets_ranks_save_after_a_signal(tmp_path, corp
         tiny.wait_for_steps(process, 2)
         process.send_signal(sent)
         process.wait(timeout=tiny.HANG)
-        if any(out.glob("checkpoints/step-*/COMMITTED")):
+        if tiny.has_checkpoint(out):
             break
     expect_stopped(process, out, signal.SIGTERM, status=1)
 
@@ -191,8 +198,7 @@ def test_torchrun_passes_on_a_signal_and_waits_for_its_ranks(tmp_path, corpus, s
 
 
 def test_a_second_signal_ends_a_run_at_once(tmp_path, corpus, monkeypatch):
-    monkeypatch.setitem(tiny.ENVIRONMENT, "LD_PRELOAD", tiny.SLOW_DISK)
-    monkeypatch.setitem(tiny.ENVIRONMENT, "SLOW_DISK_MS", "3000")
+    tiny.slow_disk(monkeypatch, 3000)
     (process,), out = start_endless(tmp_path, corpus, [])
     tiny.wait_for_steps(process, 2)
     process.send_signal(signal.SIGINT)
@@ -201,4 +207,4 @@ def test_a_second_signal_ends_a_run_at_once(tmp_path, corpus, monkeypatch):
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=tiny.HANG)
     assert process.returncode == -signal.SIGINT
-    assert not any(out.glob("checkpoints/step-*/COMMITTED"))
+    assert not tiny.has_checkpoint(out)

@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,3 +147,20 @@ def wait_for_steps(process, count):
         if count == 0:
             return
     raise AssertionError("".join(seen))
+
+
+def has_checkpoint(out):
+    """Whether the run has a complete one; it writes them beside its steps."""
+    return any(out.glob("checkpoints/step-????????/COMMITTED"))
+
+
+def wait_for_checkpoint(process, out):
+    while not has_checkpoint(out):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def slow_disk(monkeypatch, milliseconds):
+    """Each sync of the runs that follow takes so long."""
+    monkeypatch.setitem(ENVIRONMENT, "LD_PRELOAD", SLOW_DISK)
+    monkeypatch.setitem(ENVIRONMENT, "SLOW_DISK_MS", str(milliseconds))
