@@ -11,6 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kInterval{20};
 constexpr std::chrono::seconds kPatience{5};  // with communicators that end after all is done
+constexpr std::chrono::seconds kMoment{1};    // for the host to notice why a library's call has failed
 
 }  // namespace
 
@@ -54,6 +55,11 @@ void NcclWatch::stop_if_failed(const std::string& name) const {
   if (const auto reason = host_.failure()) throw ClusterError(stopped(label_, name, *reason));
 }
 
+void NcclWatch::wait_for_reason() const {
+  const auto deadline = Clock::now() + kMoment;
+  while (!host_.failure() && Clock::now() < deadline) std::this_thread::sleep_for(kInterval);
+}
+
 void NcclWatch::close() {
   {
     const std::lock_guard lock(mutex_);
@@ -68,7 +74,10 @@ void NcclWatch::close() {
 // Ends when the job has failed, or when all is done and nothing more comes.
 void NcclWatch::watch() {
   for (;;) {
-    if (const auto found = fault()) host_.abort(*found);
+    if (const auto found = fault()) {
+      if (found->of_device) wait_for_reason();
+      host_.abort(found->text);
+    }
     if (host_.failure()) return abort_all();
     std::unique_lock lock(mutex_);
     if (closing_ && idle()) return;
@@ -76,14 +85,14 @@ void NcclWatch::watch() {
   }
 }
 
-std::optional<std::string> NcclWatch::fault() {
+std::optional<NcclWatch::Fault> NcclWatch::fault() {
   const std::lock_guard lock(mutex_);
   for (auto& [whose, queue] : queues_)
     if (auto found = fault_of(whose, queue)) return found;
   return std::nullopt;
 }
 
-std::optional<std::string> NcclWatch::fault_of(const Channel& whose, Queue& queue) {
+std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue& queue) {
   std::deque<UnderWay>& under_way = queue.under_way;
   try {
     while (!under_way.empty() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
@@ -93,11 +102,11 @@ std::optional<std::string> NcclWatch::fault_of(const Channel& whose, Queue& queu
     // A stream may have much to do before: silence counts from when the messages begin.
     if (!first.late && device_.reached(first.exchange.begun)) first.late = Clock::now() + timeout_;
     if (!first.late || Clock::now() < *first.late) return std::nullopt;
-    return not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_);
+    return Fault{.text = not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_)};
   } catch (const std::exception& error) {  // of NCCL, or of the device
-    if (under_way.empty()) return device_failed(label_, name_of_queue(whose), {}, error.what());
-    const Exchange& first = under_way.front().exchange;
-    return device_failed(label_, first.name, first.peers, error.what());
+    const Exchange whole{.name = name_of_queue(whose), .peers = {}, .begun = {}, .done = {}};
+    const Exchange& first = under_way.empty() ? whole : under_way.front().exchange;
+    return Fault{.text = device_failed(label_, first.name, first.peers, error.what()), .of_device = true};
   }
 }
 

@@ -43,6 +43,9 @@ class NcclWatch {
   void add(const Channel& whose, Exchange exchange);
   /// ClusterError if the job has failed.
   void stop_if_failed(const std::string& name) const;
+  /// After an error of the library: waits a moment for the host's reason, which names the rank that is gone where the
+  /// library says only that one is.
+  void wait_for_reason() const;
   /// The job has failed: what the communicators have not handed to a stream yet, they never will.
   void abort_all();
   /// Waits for all that is under way, and ends the communicators: in order if all has gone well, by aborting them if
@@ -60,9 +63,14 @@ class NcclWatch {
     std::deque<UnderWay> under_way;
   };
 
+  struct Fault {
+    std::string text;
+    bool of_device = false;  // or nothing has come for too long
+  };
+
   void watch();
-  std::optional<std::string> fault();
-  std::optional<std::string> fault_of(const Channel& whose, Queue& queue);
+  std::optional<Fault> fault();
+  std::optional<Fault> fault_of(const Channel& whose, Queue& queue);
   bool idle() const;
   void finish();
 

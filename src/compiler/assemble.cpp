@@ -308,11 +308,11 @@ class Assembler {
       const ir::StageCode& code = code_at(position);
       return {.position = position, .pass = pass, .first = code.first_of_block(mb), .unit_by_unit = code.every == 1};
     }
-    // Who reads a copy.
-    Block readers_of(int position, Pass pass, int mb) const {
+    // Who reads a unit's copy.
+    Block readers_of(int position, Pass pass, int mb, int unit) const {
       const ir::StageCode& code = code_at(position);
       return {.position = position,
-              .pass = code.copy_pass(pass),
+              .pass = code.copy_pass(pass, unit),
               .first = code.first_of_block(mb),
               .unit_by_unit = code.every == 1 && !code.one_copy};
     }
@@ -326,7 +326,8 @@ class Assembler {
       const ir::StageCode& code = code_at(position);
       const ir::Segment& segment = code.segment(pass);
       BlockSharing& sharing = sharing_[static_cast<size_t>(stage)];
-      const Block readers = readers_of(position, pass, mb), runs = runs_of(position, pass, mb);
+      const auto readers = [&](int unit) { return readers_of(position, pass, mb, unit); };
+      const Block runs = runs_of(position, pass, mb);
       Items& items = items_.at(runs);
       const bool begins = items.begun++ == 0, ends = items.begun == items.all;
       for (size_t m = 0; m < members_.size(); ++m)
@@ -346,7 +347,7 @@ class Assembler {
         const std::vector<int> piece_before = std::exchange(last_[static_cast<size_t>(stage)], {});
         if (code.gathers())
           for (const int unit : here(segment.awaits))
-            gather(sharing, readers, unit, code.overlap_transfers ? std::vector<int>() : piece_before);
+            gather(sharing, readers(unit), unit, code.overlap_transfers ? std::vector<int>() : piece_before);
         const bool makes_gradients = code.reduces() && !ir::units_written(segment, piece).empty();
         const bool begins_unit = makes_gradients && !here(segment.first_writes).empty();
         // One unit's gradients are made while those of the one before are reduced, or one block's.
@@ -363,7 +364,7 @@ class Assembler {
                                           .piece = piece});
           if (code.gathers() && runs_it)
             for (const int unit : here(segment.awaits))
-              a_.wait_for(task, sharing.awaited_gathers(readers, unit, static_cast<int>(m)));
+              a_.wait_for(task, sharing.awaited_gathers(readers(unit), unit, static_cast<int>(m)));
           if (!code.overlap_transfers)
             a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), sharing.reductions()));
           else if (begins_unit && items.run[m] == runs_in(member, runs))
@@ -372,12 +373,12 @@ class Assembler {
               runs_it ? add_run(member, std::move(task), number == 0, number + 1 == pieces) : add_zero(std::move(task));
           last_[static_cast<size_t>(stage)].push_back(id);
           if (code.gathers() && runs_it)
-            for (const int unit : here(segment.last_reads)) sharing.read(readers, unit, static_cast<int>(m), id);
+            for (const int unit : here(segment.last_reads)) sharing.read(readers(unit), unit, static_cast<int>(m), id);
           if (code.reduces())
             for (const int unit : here(segment.releases)) sharing.wrote(runs, unit, static_cast<int>(m), id);
         }
         if (code.gathers())
-          for (const int unit : here(segment.last_reads)) sharing.item_read(readers, unit);
+          for (const int unit : here(segment.last_reads)) sharing.item_read(readers(unit), unit);
         if (code.reduces() && ends)
           for (const int unit : here(segment.releases)) reduce(sharing, runs, unit);
       }
@@ -406,7 +407,7 @@ class Assembler {
       int count = 0;
       for (const Pass pass : {Pass::F, Pass::B, Pass::BW})
         if (const auto items = items_.find(runs_of(readers.position, pass, readers.first));
-            items != items_.end() && code.copy_pass(pass) == readers.pass &&
+            items != items_.end() && code.copy_pass(pass, unit) == readers.pass &&
             std::ranges::count(code.segment(pass).awaits, unit, &ir::UnitEvent::unit) > 0)
           count += items->second.all;
       return count;

@@ -72,8 +72,8 @@ struct CompiledStrategy {
   std::span<const int> ranks_of(int replica, int stage) const;
 };
 
-/// Strategies that several owners share, as a range of const CompiledStrategy&. No standard view: clang 14 can't compile
-/// those of its library.
+/// Strategies that several owners share, as a range of const CompiledStrategy&. No standard view: clang 14 can't
+/// compile those of its library.
 class Strategies {
  public:
   using Pointers = std::vector<std::shared_ptr<const CompiledStrategy>>;
@@ -127,9 +127,9 @@ class CompiledModel {
 class Plans {
  public:
   /// home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy of what it
-  /// stores.
+  /// stores. longest_document: tokens; 0: not known.
   Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies, int home_anchor,
-        switching::Planner planner);
+        switching::Planner planner, i64 longest_document = 0);
   /// Plans with a model of their own.
   Plans(ir::Graph graph, const std::vector<config::Strategy>& strategies, int home_anchor, cluster::Cluster cluster,
         switching::Planner planner, const CodeOptions& how = {});
@@ -138,6 +138,7 @@ class Plans {
   const cluster::Cluster& cluster() const { return model_->cluster(); }
   const CodeOptions& how() const { return model_->how(); }
   Strategies strategies() const { return Strategies(strategies_); }
+  i64 longest_document() const { return longest_document_; }
   const std::vector<layout::ShardMap>& home() const { return home_; }
   /// The strategy whose parameters lie where home is.
   const CompiledStrategy& anchor() const { return *strategies_[static_cast<size_t>(anchor_)]; }
@@ -160,6 +161,7 @@ class Plans {
   std::shared_ptr<const CompiledModel> model_;
   switching::Planner planner_;
   int anchor_;
+  i64 longest_document_;
   Strategies::Pointers strategies_;
   std::vector<layout::ShardMap> owners_, home_;
   std::vector<switching::UnitMaps> units_;

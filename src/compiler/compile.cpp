@@ -83,12 +83,17 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
       // Unit 0 is the embedding, units 1 .. layers the layers, the last one final norm and head.
       const int first = s == 0 ? 0 : stage.first_layer + 1;
       const int end = s + 1 == group.stages.size() ? graph.units() : stage.end_layer + 1;
-      code.stages.push_back(compile_stage(graph, strategy, stage.mesh, first, end,
-                                          host_patterns(stage.ranks, stage.mesh.positions(), cluster), how));
+      ir::StageCode& made = code.stages.emplace_back(compile_stage(
+          graph, strategy, stage.mesh, first, end, host_patterns(stage.ranks, stage.mesh.positions(), cluster), how));
       const size_t chunk = s * static_cast<size_t>(strategy.chunk_count()) / group.stages.size();
-      code.stages.back().one_copy = strategy.order.order.empty() && strategy.schedule == config::ScheduleKind::zeropp &&
-                                    static_cast<int>(chunk) + 1 == strategy.chunk_count();
-      code.in_step = std::max(code.in_step, replicas_in_step(stage.mesh, code.stages.back().rows));
+      const bool last_chunk = static_cast<int>(chunk) + 1 == strategy.chunk_count();
+      const auto usual = [&](config::ScheduleKind kind) {
+        return strategy.order.order.empty() && strategy.schedule == kind;
+      };
+      made.one_copy = usual(config::ScheduleKind::zeropp) && last_chunk;
+      // The last stage turns round at once.
+      if (usual(config::ScheduleKind::one_f_one_b) && made.every == 1 && end == graph.units()) made.kept_unit = end - 1;
+      code.in_step = std::max(code.in_step, replicas_in_step(stage.mesh, made.rows));
     }
     groups.push_back(std::move(code));
   }

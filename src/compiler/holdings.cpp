@@ -219,7 +219,7 @@ UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bo
           .gradient = gradient,
           .stage = task.stage(),
           .micro_batch = code.first_of_block(task.micro_batch()),
-          .pass = gradient ? task.pass() : code.copy_pass(task.pass())};
+          .pass = gradient ? task.pass() : code.copy_pass(task.pass(), unit)};
 }
 
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans) {

@@ -34,7 +34,7 @@ std::shared_ptr<const CompiledModel> evaluated_model_of(const config::Job& job, 
 Plans plans_of(const config::Job& job, std::shared_ptr<const CompiledModel> model) {
   std::vector<config::Strategy> strategies;
   for (const config::Bucket& bucket : job.buckets) strategies.push_back(bucket.strategy);
-  return Plans(std::move(model), strategies, job.run.home, job.switch_planner);
+  return Plans(std::move(model), strategies, job.run.home, job.switch_planner, job.buckets.front().max_length);
 }
 
 Plans plans_of(const config::Job& job, const cluster::Cluster& cluster) {

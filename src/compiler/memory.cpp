@@ -106,17 +106,26 @@ struct MicroBatchState {
 
 class Replay {
  public:
-  /// arrivals: the order is the worst pace's.
+  /// In the expected order.
   Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
-         const Arrivals* arrivals, LocalStages& stages, RotaryTables tables = {})
+         LocalStages& stages)
+      : Replay(program, plan, plans, holdings, program.of_rank[static_cast<size_t>(holdings.rank())], false, stages) {}
+  /// In one of the worst orders.
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
+         const Arrivals& arrivals, Switching switching, LocalStages& stages)
+      : Replay(program, plan, plans, holdings, worst_order(program, arrivals, holdings.rank(), switching), true,
+               stages) {}
+  /// order: of the rank's tasks. worst: receives are posted as early as they can be.
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
+         std::vector<int> order, bool worst, LocalStages& stages)
       : program_(program),
         plan_(plan),
         plans_(plans),
         holdings_(holdings),
         units_(static_cast<int>(plans.units().size())),
         tasks_(program.of_rank[static_cast<size_t>(holdings.rank())]),
-        worst_(arrivals != nullptr),
-        order_(worst_ ? worst_order(program, *arrivals, holdings.rank()) : tasks_),
+        worst_(worst),
+        order_(std::move(order)),
         random_(plans.graph().is_random()),
         state_(size_of(plans.graph().precision().state)),
         compute_(size_of(plans.graph().precision().compute)),
@@ -127,13 +136,12 @@ class Replay {
         users_(plan.phases.size() * static_cast<size_t>(units_) * 2),
         accumulated_(plan.phases.size() * plans.home().size()),
         phase_peaks_(plan.phases.size()),
-        tables_(tables) {}
+        tables_(rotary_tables(plans.graph(), plans.longest_document())) {}
 
   MemoryPeak run() {
     replay();
     MemoryPeak peak = meter_.peak();
     peak.kept = most_kept_;
-    peak.tables = tables_;
     return peak;
   }
 
@@ -150,7 +158,7 @@ class Replay {
  private:
   void replay() {
     take_home();
-    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, table_bytes(tables_, state_));
+    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, tables_.bytes(plans_.graph().precision().state));
     for (const auto& [queue, bytes] : encoding_rooms(program_, holdings_.rank(), plans_))
       meter_.take(MemoryClass::workspace, bytes);
     for (const int id : tasks_) {
@@ -501,21 +509,13 @@ class Replay {
     most_kept_ = std::max(most_kept_, kept_ += state.kept);
   }
 
-  // Bytes of cosines or sines.
-  static i64 table_bytes(const RotaryTables& tables, i64 size) { return tables.positions * tables.head_dim / 2 * size; }
-
-  // Rotary tables as the runtime has them: kept for the longest document so far, made in fp64, and the old ones go as
-  // the new ones replace them.
+  // Where the longest document was not known before, tables are replaced by longer ones.
   void grow_tables(i64 head_dim, i64 longest) {
     if (longest <= tables_.positions) return;
-    const RotaryTables old = std::exchange(tables_, {std::max(longest, 2 * tables_.positions), head_dim});
-    const i64 wide = table_bytes(tables_, size_of(DType::f64)), made = table_bytes(tables_, state_);
-    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, wide);
-    for (int i = 0; i < 2; ++i) {
-      if (made != wide) meter_.take(MemoryClass::workspace, made);
-      meter_.drop(MemoryClass::workspace, table_bytes(old, state_));
-    }
-    for (int i = 0; i < 2 && made != wide; ++i) meter_.drop(MemoryClass::workspace, wide);
+    const RotaryTables old = std::exchange(tables_, {longest, head_dim});
+    const DType type = plans_.graph().precision().state;
+    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, tables_.bytes(type));
+    for (int i = 0; i < 2; ++i) meter_.drop(MemoryClass::workspace, old.bytes(type));
   }
 
   void receive(const Task& t) {
@@ -568,9 +568,37 @@ class Replay {
   i64 kept_ = 0, most_kept_ = 0;
 };
 
+// The highest peak of the worst orders. by_phase: the highest total while a phase computes.
+struct WorstPeak {
+  MemoryPeak peak;
+  std::vector<i64> by_phase;
+};
+
+WorstPeak worst_peak(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                     const Holdings& holdings, const Arrivals& arrivals, LocalStages& stages) {
+  const auto peak_of = [&](Switching switching) {
+    Replay replay(program, plan, plans, holdings, arrivals, switching, stages);
+    const MemoryPeak peak = replay.run();
+    return WorstPeak{peak, replay.phase_peaks()};
+  };
+  WorstPeak worst = peak_of(Switching::early);
+  if (plan.phases.size() == 1) return worst;  // no copies of a former strategy
+  const WorstPeak late = peak_of(Switching::late);
+  if (late.peak.total > worst.peak.total) worst.peak = late.peak;
+  for (size_t phase = 0; phase < worst.by_phase.size(); ++phase)
+    worst.by_phase[phase] = std::max(worst.by_phase[phase], late.by_phase[phase]);
+  return worst;
+}
+
 std::optional<Arrivals> arrivals_at(const ir::Program& program, ExecutionOrder order) {
   if (order == ExecutionOrder::worst) return Arrivals(program);
   return {};
+}
+
+MemoryPeak peak_at(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
+                   const Holdings& holdings, const std::optional<Arrivals>& arrivals, LocalStages& stages) {
+  return arrivals ? worst_peak(program, plan, plans, holdings, *arrivals, stages).peak
+                  : Replay(program, plan, plans, holdings, stages).run();
 }
 
 }  // namespace
@@ -586,17 +614,22 @@ MemoryClass MemoryPeak::largest() const {
   return static_cast<MemoryClass>(std::max_element(bytes.begin(), bytes.end()) - bytes.begin());
 }
 
+RotaryTables rotary_tables(const ir::Graph& graph, i64 longest_document) {
+  for (const ir::Call& call : graph.calls())
+    if (const i64 head_dim = call.op->rotary_head_dim(); head_dim > 0) return {longest_document, head_dim};
+  return {};
+}
+
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
-                          const Holdings& holdings, ExecutionOrder order, RotaryTables tables) {
+                          const Holdings& holdings, ExecutionOrder order) {
   LocalStages stages;
-  const std::optional<Arrivals> arrivals = arrivals_at(program, order);
-  return Replay(program, plan, plans, holdings, arrivals ? &*arrivals : nullptr, stages, tables).run();
+  return peak_at(program, plan, plans, holdings, arrivals_at(program, order), stages);
 }
 
 std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
                                        const Holdings& holdings) {
   LocalStages stages;
-  return Replay(program, plan, plans, holdings, nullptr, stages).by_task();
+  return Replay(program, plan, plans, holdings, stages).by_task();
 }
 
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
@@ -608,9 +641,7 @@ std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::Ste
   for (const int first : EquivalenceClasses(program, plan, plans, boxes, order == ExecutionOrder::worst).first_like()) {
     const int rank = static_cast<int>(peaks.size());
     peaks.push_back(first < rank ? peaks[static_cast<size_t>(first)]
-                                 : Replay(program, plan, plans, Holdings(plans, boxes, rank),
-                                          arrivals ? &*arrivals : nullptr, stages)
-                                       .run());
+                                 : peak_at(program, plan, plans, Holdings(plans, boxes, rank), arrivals, stages));
   }
   return peaks;
 }
@@ -649,10 +680,9 @@ std::optional<MemoryPeak> BudgetCheck::peak_within(const ir::Program& program) {
 
 MemoryPeak BudgetCheck::peak_of(const ir::Program& program, const Arrivals& arrivals, int rank) {
   const Holdings& holdings = common_->holdings.try_emplace(rank, plans_, common_->boxes, rank).first->second;
-  Replay replay(program, plan_, plans_, holdings, &arrivals, common_->stages);
-  const MemoryPeak peak = replay.run();
-  phase_peaks_ = replay.phase_peaks();
-  return peak;
+  WorstPeak worst = worst_peak(program, plan_, plans_, holdings, arrivals, common_->stages);
+  phase_peaks_ = std::move(worst.by_phase);
+  return worst.peak;
 }
 
 // In the worst order a rank has all parameters that the next phase prefetches while a phase computes, so each that is

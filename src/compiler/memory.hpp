@@ -32,30 +32,31 @@ const char* name_of(MemoryClass what);
 /// Rotary tables of a rank: for so many positions of heads with head_dim features. They are kept from step to step.
 struct RotaryTables {
   i64 positions = 0, head_dim = 0;
-  bool operator==(const RotaryTables&) const = default;
+  /// Of cosines, or of sines.
+  i64 bytes(DType type) const { return positions * head_dim / 2 * size_of(type); }
 };
+/// Those that each rank makes before its first step: for the longest document that a job takes, 0: not known.
+RotaryTables rotary_tables(const ir::Graph& graph, i64 longest_document);
 
 /// bytes[c]: what class c takes at the rank's peak; task: the Program's task in which that is, -1 before the
-/// first. kept: the most that forward passes keep for backward passes at any time. tables: as the step leaves them.
+/// first. kept: the most that forward passes keep for backward passes at any time.
 struct MemoryPeak {
   std::array<i64, kMemoryClasses> bytes{};
   i64 total = 0, kept = 0;
   int task = -1;
-  RotaryTables tables{};
   MemoryClass largest() const;
 };
 
 /// The order in which the tasks of a rank's streams pass. expected: as estimated. worst: what takes memory beside the
-/// computing (parameters of the next strategy, receives) is there as early, and what gives it back (reductions, sends)
-/// is done as late, as the waits allow. So worst is a bound: no run needs more, however its streams run. Where the
-/// order is fixed, as with one strategy and no pipeline, the two are equal, and are what a run needs.
+/// computing (receives) is there as early, and what gives it back (reductions, sends) is done as late, as the waits
+/// allow, and parameters move to the next strategy at the worse of both. Where the order is fixed, as with one strategy
+/// and no pipeline, the two are equal, and are what a run needs.
 enum class ExecutionOrder { expected, worst };
 
 /// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before. Blocks
-/// are counted as the allocator rounds them, to 64 bytes. tables: those that earlier steps left.
+/// are counted as the allocator rounds them, to 64 bytes.
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
-                          const Holdings& holdings, ExecutionOrder order = ExecutionOrder::expected,
-                          RotaryTables tables = {});
+                          const Holdings& holdings, ExecutionOrder order = ExecutionOrder::expected);
 
 /// The same of all ranks. Ranks that do the same with tensors of the same sizes are replayed once.
 std::vector<MemoryPeak> predict_all(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,

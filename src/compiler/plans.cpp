@@ -166,8 +166,8 @@ Plans::Plans(ir::Graph graph, const std::vector<config::Strategy>& strategies, i
             planner) {}
 
 Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<config::Strategy>& strategies,
-             int home_anchor, switching::Planner planner)
-    : model_(std::move(model)), planner_(planner), anchor_(home_anchor) {
+             int home_anchor, switching::Planner planner, i64 longest_document)
+    : model_(std::move(model)), planner_(planner), anchor_(home_anchor), longest_document_(longest_document) {
   for (const config::Strategy& strategy : strategies) strategies_.push_back(model_->compiled(strategy));
   check(home_anchor >= 0 && static_cast<size_t>(home_anchor) < strategies_.size(), "no strategy {} to anchor home",
         home_anchor);

@@ -69,12 +69,14 @@ class ReplicaClocks {
 
 class WorstOrder {
  public:
-  WorstOrder(const ir::Program& program, const Arrivals& arrivals, int rank)
+  WorstOrder(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching)
       : program_(program), rank_(rank), to_come_(program.tasks.size(), false) {
     for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
       to_come_[static_cast<size_t>(id)] = true;
-      if (task(id).queue == ir::Queue::switching || task(id).queue == ir::Queue::gather)
-        early_[task(id).queue == ir::Queue::gather].tasks.push_back(id);
+      if (task(id).queue == ir::Queue::gather)
+        early_[1].tasks.push_back(id);
+      else if (task(id).queue == ir::Queue::switching && switching == Switching::early)
+        early_[0].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::compute)
         compute_.push_back(id);
       else if (is_received(task(id), rank))
@@ -90,13 +92,13 @@ class WorstOrder {
       pass_what_can();
       for (; next_receive_ < receives_.size() && receives_[next_receive_].first < id; ++next_receive_)
         pass(receives_[next_receive_].second);
-      for (const ir::Wait& wait : task(id).after) end_late(wait.task);
+      end_what_precedes(id);
       pass(id);
     }
     pass_what_can();
     for (; next_receive_ < receives_.size(); ++next_receive_) pass(receives_[next_receive_].second);
     for (auto& [key, late] : late_)
-      for (; late.next < late.tasks.size(); ++late.next) pass(late.tasks[late.next]);
+      if (late.next < late.tasks.size()) end(late.tasks.back());
     return order_;
   }
 
@@ -129,11 +131,23 @@ class WorstOrder {
       pass(early.tasks[early.next++]);
     }
   }
+  void end_what_precedes(int id) {
+    for (const ir::Wait& wait : task(id).after) end(wait.task);
+  }
   // Ends a task, after all that are before it in its queue.
-  void end_late(int id) {
+  void end(int id) {
     if (!to_come_[static_cast<size_t>(id)]) return;
     const auto late = late_.find(queue_of(task(id), rank_));
-    while (late != late_.end() && to_come_[static_cast<size_t>(id)]) pass(late->second.tasks[late->second.next++]);
+    if (late == late_.end()) {
+      end_what_precedes(id);
+      return pass_what_can();
+    }
+    while (to_come_[static_cast<size_t>(id)]) {
+      const int next = late->second.tasks[late->second.next];
+      end_what_precedes(next);
+      ++late->second.next;
+      pass(next);
+    }
   }
 
   const ir::Program& program_;
@@ -185,8 +199,8 @@ int Arrivals::needs(int id, int rank) const {
   return -1;
 }
 
-std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank) {
-  return WorstOrder(program, arrivals, rank).tasks();
+std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching) {
+  return WorstOrder(program, arrivals, rank, switching).tasks();
 }
 
 }  // namespace switchyard::compiler

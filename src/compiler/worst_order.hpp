@@ -1,4 +1,4 @@
-// The order of a rank's tasks in which it needs the most memory.
+// The orders of a rank's tasks in which it may need the most memory.
 #pragma once
 
 #include <utility>
@@ -23,8 +23,12 @@ class Arrivals {
   std::vector<std::vector<std::pair<int, int>>> needs_;  // [task]: receiving rank, its task
 };
 
-/// The rank's tasks: compute tasks in their order; switching tasks, gathers and receives before the first one that they
-/// can pass before; reductions and sends after the last one that they can pass after.
-std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank);
+/// When parameters move to the next strategy: early, that strategy's copies lie beside the running one's; late, the
+/// former strategy's copies stay while the next one computes.
+enum class Switching { early, late };
+
+/// The rank's tasks: compute tasks in their order; gathers, receives and early switching tasks before the first one
+/// that they can pass before; reductions, sends and late switching tasks after the last one that they can pass after.
+std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching);
 
 }  // namespace switchyard::compiler

@@ -129,10 +129,13 @@ struct StageCode {
   bool reduces() const { return !rows.grad.empty(); }
   /// Blocks of `every` consecutive micro-batches share the copies that are gathered for their runs of a pass, and the
   /// gradients of these runs until they are reduced. one_copy: forward and backward runs of a block share the copies.
+  /// kept_unit: they share the copy of this unit, which is the last one of the former and the first one of the latter.
+  static constexpr int kNoUnit = -2;
   int every = 1;
   bool one_copy = false;
+  int kept_unit = kNoUnit;
   int first_of_block(int micro_batch) const { return micro_batch / every * every; }
-  Pass copy_pass(Pass pass) const { return one_copy ? Pass::F : pass; }
+  Pass copy_pass(Pass pass, int unit) const { return one_copy || unit == kept_unit ? Pass::F : pass; }
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
   std::vector<int> units;  // of these parameters, ascending

@@ -84,21 +84,23 @@ void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::T
 void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, double scale, long count,
                  const at::Tensor& like) {
   const auto half = static_cast<i64>(frequencies.size());
-  const auto in_fp64 = at::TensorOptions().dtype(at::kDouble).device(at::kCPU);
-  const at::Tensor c = like.new_empty({count, half}, in_fp64), s = like.new_empty({count, half}, in_fp64);
-  double* c_data = c.mutable_data_ptr<double>();
-  double* s_data = s.mutable_data_ptr<double>();
-  parallel_rows(count, half * 32, [&](i64 begin, i64 end) {
-    for (i64 p = begin; p < end; ++p) {
-      for (i64 i = 0; i < half; ++i) {
-        const double angle = static_cast<double>(p) * frequencies[static_cast<std::size_t>(i)];
-        c_data[p * half + i] = scale * std::cos(angle);
-        s_data[p * half + i] = scale * std::sin(angle);
+  const auto on_host = like.options().device(at::kCPU);
+  const at::Tensor c = like.new_empty({count, half}, on_host), s = like.new_empty({count, half}, on_host);
+  with_real(c, [&]<class T>() {
+    T* c_data = c.mutable_data_ptr<T>();
+    T* s_data = s.mutable_data_ptr<T>();
+    parallel_rows(count, half * 32, [&](i64 begin, i64 end) {
+      for (i64 p = begin; p < end; ++p) {
+        for (i64 i = 0; i < half; ++i) {
+          const double angle = static_cast<double>(p) * frequencies[static_cast<std::size_t>(i)];
+          c_data[p * half + i] = static_cast<T>(scale * std::cos(angle));
+          s_data[p * half + i] = static_cast<T>(scale * std::sin(angle));
+        }
       }
-    }
+    });
   });
-  cos = upload(c.to(like.scalar_type()), like.device());
-  sin = upload(s.to(like.scalar_type()), like.device());
+  cos = upload(c, like.device());
+  sin = upload(s, like.device());
 }
 
 }  // namespace switchyard::kernels

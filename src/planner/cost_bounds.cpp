@@ -153,7 +153,8 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacit
 
 // Adds what runs gather and reduce. Two activities that slow each other down by 1 + k take at least the time of one and
 // k times that of the other; which one is the longer is decided for all runs at once. The runs of a block have equal
-// shares; of gradients in blocks only what is reduced counts, as those of the last chunk gather nothing.
+// shares; of gradients in blocks only what is reduced counts, as those of the last chunk gather nothing, and otherwise
+// not the head, whose copy the last stage may keep.
 CostModel::Times CostModel::with_transfers(const Times& plain, const Shape& shape, size_t micro_batches,
                                            bool transfers_first) const {
   const Transfers::OfRun run = transfers_.least_of_run(shape.placement);
@@ -163,7 +164,9 @@ CostModel::Times CostModel::with_transfers(const Times& plain, const Shape& shap
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     const double gather = run.gather.of(kind, 1), reduce = run.reduce.of(kind, 1);
-    const double again = shape.blockwise() ? 0 : gather, of_gradients = again + (shape.splits_gradients() ? 0 : reduce);
+    const double kept = kind == StageKind::whole || kind == StageKind::last ? run.gather.head : 0;
+    const double again = shape.blockwise() ? 0 : gather - kept,
+                 of_gradients = again + (shape.splits_gradients() ? 0 : reduce);
     const auto add = [&](ByKind& to, double transfers) {
       double& seconds = to[static_cast<size_t>(k)];
       seconds = transfers_first ? transfers + share * seconds : seconds + share * transfers;

@@ -97,7 +97,8 @@ CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workloa
       sent_(codings_of(units.compression().pipeline, units.precision().compute, units.compression(), units.hardware())),
       speedup_(units.hardware().device.alone_speedup),
       workload_(std::move(workload)),
-      levels_(static_cast<int>(workload_.bounds.size())) {
+      levels_(static_cast<int>(workload_.bounds.size())),
+      tables_(units.table_bytes(workload_.bounds.back())) {
   total_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
   sums_.assign(total_.size(), std::vector<Sums>(workload_.steps.size()));
   for (size_t step = 0; step < workload_.steps.size(); ++step)
@@ -444,11 +445,14 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
   const auto computing = [&](const Spent& spent) {
     return spent.compute + spent.per_pair * micro_batch.attention_pairs;
   };
-  const Transfers::UnitSeconds none;
-  const Transfers::UnitSeconds& gather = pass == Pass::W || (pass != Pass::F && block.one_copy) ? none : run.gather;
-  const Transfers::UnitSeconds& reduce = pass == Pass::BW || pass == Pass::W ? run.reduce : none;
   const StageKind kind = position.kind;
   const int layers = position.layers;
+  const bool has_head = kind == StageKind::whole || kind == StageKind::last;
+  Transfers::UnitSeconds gather, reduce;
+  if (pass == Pass::F || (pass != Pass::W && !block.one_copy)) gather = run.gather;
+  if (pass == Pass::BW || pass == Pass::W) reduce = run.reduce;
+  // The last stage turns round at once, and keeps the head's copy.
+  if (pass != Pass::F && shape.schedule == config::ScheduleKind::one_f_one_b) gather.head = 0;
   const Spent all = parts_of(kind, layers).sum(spent_on);
   const double computed = computing(all), moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
   double waited = 0, first = 0, last = 0;  // for what is gathered, and computing; what nothing hides
@@ -456,7 +460,6 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
     struct Unit {
       double compute = 0, gather = 0, reduce = 0;
     };
-    const bool has_head = kind == StageKind::whole || kind == StageKind::last;
     const double layer = computing(spent_on(StageKind::middle)), ends = std::max(0.0, computed - layers * layer);
     std::vector<Unit> units(static_cast<size_t>(layers), {layer, gather.layer, reduce.layer});
     // The embedding takes little beside the head.
@@ -723,7 +726,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     const i64 feeds =
         RingLoads::size(shape.placement, capacity, 0).tokens * (3 * size_of(DType::i64) + size_of(precision.state));
     const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
-                          in_flight * feeds + (in_flight - 1) * stash + peak};
+                          tables_ + in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;
   }
   return fullest;

@@ -81,8 +81,8 @@ class CostModel {
   double seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const;
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
 
-  /// Memory with micro-batches full to the capacity, as many at a time as the schedule keeps of any step's
-  /// micro-batches (1F1B: as for any number of them).
+  /// Memory with rotary tables and micro-batches full to the capacity, as many at a time as the schedule keeps of any
+  /// step's micro-batches (1F1B: as for any number of them).
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need(), without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
@@ -238,6 +238,7 @@ class CostModel {
   double speedup_;  // of a device that computes while the others of its host are idle
   Workload workload_;
   int levels_;
+  i64 tables_;                           // bytes
   std::vector<Sums> total_;              // by slot
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "compiler/compile.hpp"
+#include "compiler/memory.hpp"
 #include "ir/autodiff.hpp"
 #include "ir/operators/head.hpp"
 #include "models/build.hpp"
@@ -114,6 +115,10 @@ UnitCosts::UnitCosts(const config::ModelConfig& model, Precision precision, cons
       one_layer_(training_graph(model, 1, precision)),
       three_layers_(training_graph(model, 3, precision)) {
   if (!how_.exchanges) how_.exchanges = std::make_shared<compiler::KnownExchanges>();
+}
+
+i64 UnitCosts::table_bytes(i64 longest) const {
+  return 2 * compiler::rotary_tables(one_layer_, longest).bytes(precision_.state);
 }
 
 Kept deepened(Kept one, const Kept& middle, int layers) {

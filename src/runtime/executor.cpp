@@ -13,6 +13,7 @@
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "compiler/documents_read.hpp"
+#include "compiler/memory.hpp"
 #include "compiler/wire.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/channels.hpp"
@@ -103,6 +104,7 @@ struct Executor::Step {
             .gathers = code.gathers(),
             .reduces = code.reduces(),
             .copy = compiler::use_of_run(task, code, -1, false),
+            .kept = compiler::use_of_run(task, code, code.kept_unit, false),
             .gradients = compiler::use_of_run(task, code, -1, true)};
   }
   StageRunner& runner_of(const Task& task) { return runner_of(task, task.stage()); }
@@ -632,7 +634,12 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       rank_(fabric.rank()),
       served_(fabric),
       rope_(options_.rope_theta, options_.rope_scaling),
-      flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)) {}
+      flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)) {
+  const compiler::RotaryTables tables = compiler::rotary_tables(plans.graph(), plans.longest_document());
+  if (tables.positions > 0)
+    rope_.get(static_cast<int>(tables.head_dim), tables.positions,
+              empty({0}, plans.graph().precision().state, options_.device));
+}
 
 Executor::~Executor() = default;
 

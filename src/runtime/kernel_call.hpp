@@ -21,11 +21,12 @@ struct ServedStretch;
 /// The stretches of a stage's exchanges that a fabric serves (runtime/group_calls.hpp).
 using ServedStretches = std::map<const layout::Exchange*, std::vector<ServedStretch>>;
 
-/// Rotary tables of one head size, grown to the longest document seen.
+/// Rotary tables of one head size.
 class RopeTables {
  public:
   RopeTables(double theta, config::RopeScaling scaling) : theta_(theta), scaling_(scaling) {}
-  /// cos, sin (P, D/2), P at least `positions`, in the dtype and on the device of `like`.
+  /// cos, sin (P, D/2), P at least `positions`, in the dtype and on the device of `like`. Those that are too short are
+  /// made anew.
   std::pair<at::Tensor, at::Tensor> get(int head_dim, i64 positions, const at::Tensor& like);
 
  private:

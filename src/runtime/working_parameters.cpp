@@ -20,8 +20,9 @@ UnitUse WorkingParameters::use_of(PhaseKey phase, int param, bool gradient) cons
 }
 
 UnitUse WorkingParameters::use_of(const RunKey& run, int param, bool gradient) const {
-  UnitUse use = gradient ? run.gradients : run.copy;
-  use.unit = unit_of(param);
+  const int unit = unit_of(param);
+  UnitUse use = gradient ? run.gradients : unit == run.kept.unit ? run.kept : run.copy;
+  use.unit = unit;
   return use;
 }
 
@@ -77,10 +78,16 @@ at::Tensor WorkingParameters::run_param(const RunKey& run, int p) const {
 template <class Elements, class Box, class Make>
 at::Tensor WorkingParameters::group_member(const UnitUse& use, int param, const Elements& elements, const Box& box,
                                            const Make& make) {
+  const std::lock_guard making(making_);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto unit = held_.find(use); unit != held_.end())
+      if (const auto it = unit->second.find(param); it != unit->second.end()) return it->second;
+  }
+  // Where there is no room yet, this waits for what others drop.
+  FlatMemory memory(make(elements(holdings_.group_of(param))));
   const std::lock_guard lock(mutex_);
   Unit& unit = held_[use];
-  if (const auto it = unit.find(param); it != unit.end()) return it->second;
-  FlatMemory memory(make(elements(holdings_.group_of(param))));
   for (const int p : holdings_.group_of(param))
     if (const layout::Box* own = box(p)) unit[p] = memory.take(*own);
   return unit.at(param);

@@ -16,12 +16,12 @@ struct PhaseKey {
   int strategy = -1, phase = -1;
 };
 
-/// Runs that may have tensors of their own. gathers, reduces: as those of ir::StageCode. copy, gradients: what
-/// compiler::use_of_run says of them, of any unit.
+/// Runs that may have tensors of their own. gathers, reduces: as those of ir::StageCode. copy, kept, gradients: what
+/// compiler::use_of_run says of them, of any unit, but for copies of the unit that is kept.
 struct RunKey {
   PhaseKey phase;
   bool gathers = false, reduces = false;
-  compiler::UnitUse copy{}, gradients{};
+  compiler::UnitUse copy{}, kept{}, gradients{};
 };
 
 /// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the
@@ -82,7 +82,8 @@ class WorkingParameters {
   const Home& home_;
   at::Device device_;
   bool poison_ = false;
-  mutable std::mutex mutex_;
+  std::mutex making_;         // of what runs make
+  mutable std::mutex mutex_;  // of held_
   std::map<compiler::UnitUse, Unit> held_;
 };
 

@@ -89,19 +89,19 @@ std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
 
 void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
 
-Rank::Peaks Rank::peaks_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
-                           compiler::RotaryTables tables) const {
+Rank::Peaks Rank::peaks_of(const ir::Program& program, const batch::StepPlan& plan,
+                           const compiler::Plans& plans) const {
   const auto peak = [&](compiler::ExecutionOrder order) {
-    return compiler::predict_memory(program, plan, plans, store_.holdings, order, tables);
+    return compiler::predict_memory(program, plan, plans, store_.holdings, order);
   };
-  return {tables, peak(compiler::ExecutionOrder::expected), peak(compiler::ExecutionOrder::worst)};
+  return {peak(compiler::ExecutionOrder::expected), peak(compiler::ExecutionOrder::worst)};
 }
 
 void Rank::assemble_ahead(const batch::StepPlan& plan) {
   step_ahead_ = plan.step;
-  ahead_ = std::async(std::launch::async, [this, plan, tables = predicted_.tables] {
+  ahead_ = std::async(std::launch::async, [this, plan] {
     Draft draft{.program = compiler::assemble_first(plan, plans_, settings_.prefetch), .peaks = {}};
-    draft.peaks = peaks_of(draft.program, plan, plans_, tables);
+    draft.peaks = peaks_of(draft.program, plan, plans_);
     return draft;
   });
 }
@@ -113,7 +113,7 @@ void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
   if (ahead_.valid() && step_ahead_ == plan.step && &plans == &plans_) {
     Draft draft = ahead_.get();
     first = std::move(draft.program);
-    if (draft.peaks.tables == tables_) known = draft.peaks;
+    known = draft.peaks;
   }
   int highest = 0;
   compiler::MemoryPeak peak;
@@ -121,7 +121,7 @@ void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
   program_ = compiler::assemble_within(
       plan, plans, settings_.prefetch,
       [&](const ir::Program& program) {
-        const Peaks peaks = known ? *std::exchange(known, std::nullopt) : peaks_of(program, plan, plans, tables_);
+        const Peaks peaks = known ? *std::exchange(known, std::nullopt) : peaks_of(program, plan, plans);
         predicted_ = peaks.predicted;
         bound_ = peaks.bound;
         const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
@@ -153,7 +153,6 @@ std::vector<bool> Rank::documents_read(const batch::StepPlan& plan, size_t docum
 runtime::StepResult Rank::run(const batch::StepPlan& plan, const runtime::Documents& documents,
                               const std::function<runtime::UpdateSettings(double)>& update, const runtime::Probe& probe,
                               const runtime::Labels& labels) {
-  tables_ = predicted_.tables;
   return executor_.run(program_, {.plan = &plan,
                                   .documents = &documents,
                                   .update = update,

@@ -61,17 +61,15 @@ class Rank {
   void set_prefetch(bool on) { settings_.prefetch = on; }
 
  private:
-  // The peak memory of a program on this rank, after a step that left these tables.
+  // The peak memory of a program on this rank.
   struct Peaks {
-    compiler::RotaryTables tables;
     compiler::MemoryPeak predicted, bound;
   };
   struct Draft {
     ir::Program program;
     Peaks peaks;
   };
-  Peaks peaks_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
-                 compiler::RotaryTables tables) const;
+  Peaks peaks_of(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans) const;
   // Everybody's value. The only user of its channel, so that tasks rise.
   template <class T>
   std::vector<T> everyones(const std::string& what, const T& mine);
@@ -84,7 +82,6 @@ class Rank {
   const compiler::Plans* assembled_ = &plans_;  // whose program it is
   ir::Program program_;
   compiler::MemoryPeak predicted_, bound_;
-  compiler::RotaryTables tables_;  // after the last step
   i64 agreements_ = 0;
   i64 step_ahead_ = -1;
   std::future<Draft> ahead_;  // of that step; last: its thread uses what others have

@@ -456,6 +456,24 @@ TEST(Assemble, gathers_twice_and_reduces_once_for_each_block_of_micro_batches) {
   }
 }
 
+// The last stage goes from forward to backward at once, and its last unit is the first one to be read again.
+TEST(Assemble, gathers_the_unit_at_which_the_last_stage_turns_round_once_for_both_passes) {
+  for (const auto& [spec, ranks] :
+       {std::pair("dp=2,zero=3", 2), {"dp=2,pp=2,zero=3", 4}, {"dp=2,pp=2,zero=3,schedule=gpipe", 4}}) {
+    SCOPED_TRACE(spec);
+    const Plans plans = small_plans(spec, ranks);
+    const ir::Program program = assemble(level_step(plans, 3), plans, {});
+    ir::verify(program);
+    const auto gathers = transfers_of_units(program, TaskKind::gather);
+    const auto& stages = plans.strategies()[0].groups[0].stages;
+    const int last = static_cast<int>(stages.size()) - 1, head = stages.back().units.back();
+    EXPECT_EQ(gathers.at({last, head, Pass::F}), 3);
+    EXPECT_EQ(gathers.contains({last, head, Pass::BW}),
+              plans.strategies()[0].strategy.schedule != config::ScheduleKind::one_f_one_b);
+    EXPECT_EQ(gathers.at({last, head - 1, Pass::BW}), 3);
+  }
+}
+
 // The most gathered parameters of chunks that a rank of a stage has while it computes: chunks whose gathers have begun
 // and that are still to be read.
 int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, int rank) {
@@ -468,7 +486,7 @@ int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, in
     if (task.kind() != TaskKind::run) continue;
     const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage())];
     if (!ir::units_read(code.segment(task.pass()), task.piece()).empty())
-      ++readers[{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass())}];
+      ++readers[{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass(), -1)}];
   }
   // As early as their waits and their order allow: after the last run that a gather waits for.
   std::multimap<int, Copy> begins;
@@ -489,7 +507,7 @@ int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, in
     for (; next != begins.end() && next->first < id; ++next) alive.insert(next->second);
     most = std::max(most, static_cast<int>(alive.size()));
     const ir::StageCode& code = group.stages[static_cast<size_t>(task.stage())];
-    const Copy copy{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass())};
+    const Copy copy{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass(), -1)};
     if (!ir::units_read(code.segment(task.pass()), task.piece()).empty() && --readers.at(copy) == 0) alive.erase(copy);
   }
   return most;

@@ -141,18 +141,45 @@ TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
   const Plans plans = plans_of({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
   const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
   const Arrivals arrivals(program);
-  for (int rank = 0; rank < 4; ++rank) {
-    const std::vector<int> order = worst_order(program, arrivals, rank);
-    std::vector<int> sorted = order;
-    std::ranges::sort(sorted);
-    EXPECT_EQ(sorted, program.of_rank[static_cast<size_t>(rank)]);
-    std::set<int> passed;
-    for (const int id : order) {
-      const Task& task = program.tasks[static_cast<size_t>(id)];
-      for (const ir::Wait& wait : task.queue == ir::Queue::compute ? task.after : std::vector<ir::Wait>{})
-        EXPECT_TRUE(!std::ranges::binary_search(sorted, wait.task) || passed.contains(wait.task)) << ir::name_of(task);
-      passed.insert(id);
+  for (const Switching switching : {Switching::early, Switching::late})
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::vector<int> order = worst_order(program, arrivals, rank, switching);
+      std::vector<int> sorted = order;
+      std::ranges::sort(sorted);
+      EXPECT_EQ(sorted, program.of_rank[static_cast<size_t>(rank)]);
+      std::set<int> passed;
+      for (const int id : order) {
+        const Task& task = program.tasks[static_cast<size_t>(id)];
+        passed.insert(id);
+        if (task.queue != ir::Queue::compute && task.queue != ir::Queue::switching) continue;
+        for (const ir::Wait& wait : task.after)
+          EXPECT_TRUE(!std::ranges::binary_search(sorted, wait.task) || passed.contains(wait.task))
+              << ir::name_of(task);
+      }
     }
+}
+
+// Units of the second strategy that have moved when the rank first computes under it.
+TEST(WorstOrder, MovesParametersAsEarlyOrAsLateAsItCan) {
+  const Plans plans = plans_of({"1,4,1", "1,1,4"}, 4, config::ScheduleKind::one_f_one_b);
+  const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
+  const Arrivals arrivals(program);
+  const auto moved = [&](int rank, Switching switching) {
+    std::pair<int, int> moved;  // before the first run of the first strategy, of the second one
+    int phase = -1;
+    for (const int id : worst_order(program, arrivals, rank, switching)) {
+      const Task& task = program.tasks[static_cast<size_t>(id)];
+      if (task.kind() == TaskKind::run) phase = std::max(phase, task.phase);
+      if (phase == 1) break;
+      if (task.kind() == TaskKind::move && task.phase == 1) ++(phase < 0 ? moved.first : moved.second);
+    }
+    return moved;
+  };
+  for (int rank = 0; rank < 4; ++rank) {
+    const auto early = moved(rank, Switching::early), late = moved(rank, Switching::late);
+    EXPECT_EQ(early, std::pair(static_cast<int>(plans.units().size()), 0)) << rank;
+    const std::vector<int>& units = plans.strategies()[1].groups[0].stages[static_cast<size_t>(rank)].units;
+    EXPECT_EQ(late, std::pair(0, units.back() + 1)) << "in their order, up to those of its stage " << rank;
   }
 }
 
@@ -164,7 +191,7 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
     for (int rank = 0; rank < 4; ++rank) {
       std::map<Pass, int> unsent;
       int most = 0;
-      for (const int id : worst_order(program, arrivals, rank)) {
+      for (const int id : worst_order(program, arrivals, rank, Switching::early)) {
         const Task& task = program.tasks[static_cast<size_t>(id)];
         if ((!task.is<ir::Run>() && !task.is<ir::Send>()) || task.stage() != rank) continue;
         const bool sends = task.forward() ? rank < 3 : rank > 0;

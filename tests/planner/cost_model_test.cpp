@@ -297,7 +297,8 @@ TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow)
   const auto stage = [&](StageKind kind, i64 in_flight, bool split) {
     const Kept kept = one.units.kept(kind, 2, {}, config::Recompute::none, split, {1024, 1024});
     const i64 state = elements(one, kind, 2) * (2 + 4), feeds = 1024 * (3 * 8 + 4);
-    return state + in_flight * feeds + (in_flight - 1) * kept.most() + std::max(kept.forward_peak, kept.backward_peak);
+    return state + one.units.table_bytes(1024) + in_flight * feeds + (in_flight - 1) * kept.most() +
+           std::max(kept.forward_peak, kept.backward_peak);
   };
   const auto need = [&](config::ScheduleKind schedule, int cap) {
     return one.model.need({{1, {}, 2}, config::Recompute::none, schedule, cap}, 1024, one.all()).total();

@@ -312,16 +312,16 @@ TEST(Simulate, accumulators_are_filled_with_zeros_once_a_phase) {
 // 8 documents are 4 micro-batches of each replica.
 TEST(Simulate, gathers_and_zeros_of_a_block_of_micro_batches_take_their_time_once) {
   const auto plans_of = [](int every) { return plans_under({fmt::format("dp=2,zero=3,every={}", every)}, 1, 2); };
-  const compiler::Plans plans = plans_of(1), blocks = plans_of(2), together = plans_of(4);
+  const compiler::Plans plans = plans_of(2), blocks = plans_of(4), together = plans_of(8);
   cluster::Hardware slow = arithmetic_only(1, 2), zeroing = slow;
   slow.intra_host.bandwidth = {1e9};
-  const double each = simulated(plans, 8, slow).ranks[0].communication,
-               half = simulated(blocks, 8, slow).ranks[0].communication,
-               once = simulated(together, 8, slow).ranks[0].communication;
+  const double each = simulated(plans, 16, slow).ranks[0].communication,
+               half = simulated(blocks, 16, slow).ranks[0].communication,
+               once = simulated(together, 16, slow).ranks[0].communication;
   EXPECT_NEAR((each - once) / (half - once), 3, 0.01) << "three blocks more, and one";
   zeroing.device.operators[plans.graph().precision().state]["zero"] = {{{1, 1, 1, 1e-6}}, {}};
   const auto zeros = [&](const compiler::Plans& of) {
-    return simulated(of, 8, zeroing).step_seconds - simulated(of, 8, arithmetic_only(1, 2)).step_seconds;
+    return simulated(of, 16, zeroing).step_seconds - simulated(of, 16, arithmetic_only(1, 2)).step_seconds;
   };
   EXPECT_GT(zeros(together), 0);
   EXPECT_NEAR(zeros(plans), 4 * zeros(together), 1e-9);

@@ -10,7 +10,7 @@ namespace switchyard::runtime {
 
 std::pair<at::Tensor, at::Tensor> RopeTables::get(int head_dim, i64 positions, const at::Tensor& like) {
   if (positions > positions_) {
-    positions_ = std::max(positions, 2 * positions_);
+    positions_ = positions;
     const config::Rotation rotation = config::rotation(head_dim, theta_, scaling_);
     kernels::rope_tables(cos_, sin_, rotation.frequencies, rotation.scale, positions_, like);
   }
