@@ -52,7 +52,7 @@ NcclCommunicator::Handle NcclCommunicator::handle() const {
 
 void NcclCommunicator::expect(nccl::Result result, const char* function) const {
   if (result != nccl::Result::success && result != nccl::Result::in_progress)
-    throw NcclError(fmt::format("{}: {}", function, library_.explain(result)));
+    throw NcclError(fmt::format("{}: {}", function, library_.explain(result)), result == nccl::Result::remote_error);
 }
 
 bool NcclCommunicator::state() const {

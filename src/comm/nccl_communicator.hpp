@@ -31,10 +31,15 @@ struct NcclCollective {
   DType dtype = DType::f32;
 };
 
-/// What the library says of an error, or that a communicator was aborted.
+/// What the library says of an error, or that a communicator was aborted. remote: a peer is gone, or the way to it;
+/// which one, the library does not say.
 class NcclError : public std::runtime_error {
  public:
-  using std::runtime_error::runtime_error;
+  explicit NcclError(const std::string& what, bool remote = false) : std::runtime_error(what), remote_(remote) {}
+  bool remote() const { return remote_; }
+
+ private:
+  bool remote_;
 };
 
 /// Thread-safe: calls of the library for one communicator take turns.

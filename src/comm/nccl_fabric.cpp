@@ -440,7 +440,7 @@ class NcclFabric final : public ForwardingFabric {
       communicator->issue(calls, device_.native_stream());
       wait_until_ready(*communicator, name, peers);
     } catch (const NcclError& error) {
-      watch_->wait_for_reason();
+      watch_->wait_for_reason(error);
       watch_->stop_if_failed(name);  // an abort is no error of its own
       throw ClusterError(device_failed(label_, name, peers, error.what()));
     }

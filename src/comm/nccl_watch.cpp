@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kInterval{20};
 constexpr std::chrono::seconds kPatience{5};  // with communicators that end after all is done
-constexpr std::chrono::seconds kMoment{1};    // for the host to notice why a library's call has failed
+constexpr std::chrono::seconds kMoment{1};    // for the host to notice which rank is gone
 
 }  // namespace
 
@@ -55,7 +55,8 @@ void NcclWatch::stop_if_failed(const std::string& name) const {
   if (const auto reason = host_.failure()) throw ClusterError(stopped(label_, name, *reason));
 }
 
-void NcclWatch::wait_for_reason() const {
+void NcclWatch::wait_for_reason(const NcclError& error) const {
+  if (!error.remote()) return;
   const auto deadline = Clock::now() + kMoment;
   while (!host_.failure() && Clock::now() < deadline) std::this_thread::sleep_for(kInterval);
 }
@@ -75,7 +76,7 @@ void NcclWatch::close() {
 void NcclWatch::watch() {
   for (;;) {
     if (const auto found = fault()) {
-      if (found->of_device) wait_for_reason();
+      if (found->error) wait_for_reason(*found->error);
       host_.abort(found->text);
     }
     if (host_.failure()) return abort_all();
@@ -106,7 +107,9 @@ std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue&
   } catch (const std::exception& error) {  // of NCCL, or of the device
     const Exchange whole{.name = name_of_queue(whose), .peers = {}, .begun = {}, .done = {}};
     const Exchange& first = under_way.empty() ? whole : under_way.front().exchange;
-    return Fault{.text = device_failed(label_, first.name, first.peers, error.what()), .of_device = true};
+    Fault fault{.text = device_failed(label_, first.name, first.peers, error.what())};
+    if (const auto* of_library = dynamic_cast<const NcclError*>(&error)) fault.error = *of_library;
+    return fault;
   }
 }
 

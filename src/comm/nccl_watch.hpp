@@ -43,9 +43,8 @@ class NcclWatch {
   void add(const Channel& whose, Exchange exchange);
   /// ClusterError if the job has failed.
   void stop_if_failed(const std::string& name) const;
-  /// After an error of the library: waits a moment for the host's reason, which names the rank that is gone where the
-  /// library says only that one is.
-  void wait_for_reason() const;
+  /// After an error of the library: where a peer is gone, waits a moment for the host's reason, which names it.
+  void wait_for_reason(const NcclError& error) const;
   /// The job has failed: what the communicators have not handed to a stream yet, they never will.
   void abort_all();
   /// Waits for all that is under way, and ends the communicators: in order if all has gone well, by aborting them if
@@ -65,7 +64,7 @@ class NcclWatch {
 
   struct Fault {
     std::string text;
-    bool of_device = false;  // or nothing has come for too long
+    std::optional<NcclError> error{};  // of the library
   };
 
   void watch();
