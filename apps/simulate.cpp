@@ -21,6 +21,7 @@
 #include "first_step.hpp"
 #include "job_options.hpp"
 #include "open_job.hpp"
+#include "plan_job.hpp"
 #include "report/html.hpp"
 #include "report/runs.hpp"
 #include "simulator/trace.hpp"
@@ -38,14 +39,16 @@ struct Options {
   bool json = false;
 };
 
-/// Means over the steps; peaks are the highest.
+/// Means over the steps; peaks are the highest. limit: bytes that a rank may use; bound: what a rank needs at the worst
+/// pace, as training compares it with the limit.
 struct Figures {
   double step_seconds = 0, utilization = 0, tokens = 0;
   simulator::RankTime mean;
   std::vector<double> steps;           // seconds of each step
   std::vector<std::vector<int>> used;  // buckets of each step
   std::vector<i64> peak, activations;  // bytes per rank; activations: those kept for the backward pass
-  i64 highest() const { return std::ranges::max(peak); }
+  i64 limit = 0, bound = 0;
+  bool fits() const { return bound <= limit; }
 };
 
 simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
@@ -70,6 +73,7 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
     figures.peak[rank] = std::max(figures.peak[rank], peaks[rank].total);
     figures.activations[rank] = std::max(figures.activations[rank], peaks[rank].kept);
   }
+  figures.bound = std::max(figures.bound, step.peak.value());
 }
 
 void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans,
@@ -91,13 +95,6 @@ void write_report(const Options& options, const config::Job& job, const compiler
   fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
 }
 
-// The memory budget is limited to the devices' memory, so that steps prefetch no more than fits.
-config::Job within(config::Job job, const cluster::Hardware& hardware) {
-  Bytes& budget = job.run.memory_budget;
-  if (budget.count == 0 || budget > hardware.device.usable()) budget = hardware.device.usable();
-  return job;
-}
-
 // "79.25 GiB, of which 4.00 GiB are reserved".
 std::string room_of(const cluster::Device& device) {
   std::string text = format_bytes(device.memory);
@@ -105,22 +102,22 @@ std::string room_of(const cluster::Device& device) {
   return text;
 }
 
-bool fits(const Figures& f, const cluster::Device& device) { return f.highest() <= device.usable().count; }
-
 // The first line: whether the job fits, and how quick it is or would be.
-std::string verdict(const Figures& f, const cluster::Device& device) {
-  const std::string step = step_words(f.step_seconds, f.tokens, f.utilization), peak = format_bytes(Bytes{f.highest()}),
-                    usable = format_bytes(device.usable());
-  if (fits(f, device)) return fmt::format("{}; fits: {} of {}", step, peak, usable);
-  return fmt::format("Does NOT fit: {} on {}, {} too much. {} if it did", peak, usable,
-                     format_bytes(Bytes{f.highest() - device.usable().count}), step);
+std::string verdict(const Figures& f) {
+  const std::string step = step_words(f.step_seconds, f.tokens, f.utilization), bound = format_bytes(Bytes{f.bound}),
+                    limit = format_bytes(Bytes{f.limit});
+  if (f.fits()) return fmt::format("{}; fits: {} of {}", step, bound, limit);
+  return fmt::format("Does NOT fit: {} on {}, {} too much. {} if it did", bound, limit,
+                     format_bytes(Bytes{f.bound - f.limit}), step);
 }
 
 Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans,
                      const cluster::Hardware& hardware, StatusLine& status) {
+  const config::Job limited = within_memory(job, hardware);  // so that steps prefetch no more than fits
   Figures figures;
+  figures.limit = limited.run.memory_budget.count;
   status.now("assembling the steps");
-  const std::vector<PlannedStep> steps = first_steps(within(job, hardware), plans, hardware, options.steps);
+  const std::vector<PlannedStep> steps = first_steps(limited, plans, hardware, options.steps);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
     status.now(fmt::format("simulating step {} of {}", &step - steps.data() + 1, steps.size()));
@@ -151,7 +148,7 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
   const auto line = [&](const char* what, double seconds) {
     fmt::print("  {:<16}{:>10}{:>8.1f}%\n", what, format_duration(Seconds{seconds}), 100 * seconds / f.step_seconds);
   };
-  fmt::print("{}\n{}: {} of {}\n", verdict(f, hardware.device), hardware.name, count_of(hardware.hosts, "host"),
+  fmt::print("{}\n{}: {} of {}\n", verdict(f), hardware.name, count_of(hardware.hosts, "host"),
              count_of(hardware.devices_per_host, "device"));
   line("compute", f.mean.compute);
   line("communication", f.mean.communication);
@@ -185,14 +182,15 @@ int run(const Options& options) {
                                    {"overlap_seconds", f.mean.overlap},
                                    {"idle_seconds", f.mean.idle},
                                    {"peak_bytes", f.peak},
+                                   {"peak_bound_bytes", f.bound},
                                    {"activation_bytes", f.activations},
                                    {"checkpoint_copy_bytes", copy},
-                                   {"usable_bytes", hardware.device.usable().count},
-                                   {"fits", fits(f, hardware.device)},
+                                   {"usable_bytes", f.limit},
+                                   {"fits", f.fits()},
                                    {"model_flops_utilization", f.utilization}};
     fmt::print("{}\n", object.dump());
   }
-  return fits(f, hardware.device) ? 0 : kDoesNotFit;
+  return f.fits() ? 0 : kDoesNotFit;
 }
 
 }  // namespace

@@ -8,8 +8,8 @@ import tiny_runs as tiny
 
 BUCKETS = [(48, "1,2,2"), (20, "4,1,1")]
 KEYS = {"step_seconds", "seconds_of_steps", "buckets_of_steps", "compute_seconds", "communication_seconds",
-        "overlap_seconds", "idle_seconds", "peak_bytes", "checkpoint_copy_bytes", "activation_bytes",
-        "usable_bytes", "fits", "model_flops_utilization"}
+        "overlap_seconds", "idle_seconds", "peak_bytes", "peak_bound_bytes", "checkpoint_copy_bytes",
+        "activation_bytes", "usable_bytes", "fits", "model_flops_utilization"}
 
 
 def simulate(job, *arguments):
@@ -39,8 +39,22 @@ def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_pa
                                                   "buckets_of_steps", "fits", "checkpoint_copy_bytes"}) > 0)
     assert (0 < found["model_flops_utilization"] < 1
             and all(a < p for a, p in zip(found["activation_bytes"], found["peak_bytes"])))
-    log = tiny.train(job, "--out", tmp_path / "out", "--steps", 1)
+    log = tiny.train(job, "--out", tmp_path / "out", "--steps", 1, "--set", "run.memory_budget=\"1 GiB\"")
     assert found["peak_bytes"] == log[0]["predicted_peak_bytes_per_rank"]
+    assert found["peak_bound_bytes"] == max(log[0]["peak_bound_bytes_per_rank"])
+
+
+def test_a_job_fits_where_training_takes_it(tmp_path, corpus):
+    """With what streams may need that run side by side, and in later steps, too."""
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,2,2"), (20, "4,1,1")],
+                         run={"ranks": 4, "precision": "fp32", "steps": 3})
+    steps = ["--cluster", "demo", "--steps", 3]
+    bound = figures(job, *steps, "--set", "run.memory_budget=\"1 KiB\"")["peak_bound_bytes"]
+    enough, short = (f"run.memory_budget=\"{bytes} B\"" for bytes in (bound, bound - 1))
+    assert figures(job, *steps, "--set", enough)["fits"] and not figures(job, *steps, "--set", short)["fits"]
+    tiny.train(job, "--out", tmp_path / "out", "--set", enough)
+    refused = tiny.run(tiny.command(job, "--set", short))
+    assert refused.returncode == 2 and "1 B more than the memory budget" in refused.stderr
 
 
 def test_the_idle_time_of_a_rank_that_never_waits_is_not_negative(tmp_path, corpus):
