@@ -149,7 +149,7 @@ void write_page(const Options& options, double reload_seconds) {
 std::vector<i64> sizes(const std::vector<std::string>& folders) {
   std::vector<i64> sizes;
   for (const std::string& folder : folders)
-    for (const char* file : {"log.jsonl", "timeline.json", "plan.json"}) {
+    for (const char* file : {"log.jsonl", "validation.jsonl", "timeline.json", "plan.json"}) {
       std::error_code missing;
       const auto size = fs::file_size(fs::path(folder) / file, missing);
       sizes.push_back(missing ? -1 : static_cast<i64>(size));

@@ -70,18 +70,18 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
     job = within_memory(std::move(job), *emulated);
   }
   const bool first = launch.rank == 0, chooses = job.run.choose_buckets;
+  const bool known = emulated && config::has_rates(*emulated);
   std::string plan_json = planned || !first ? "" : plan_beside(path, job);
   if (!planned && !emulated && !chooses) return {.job = std::move(job), .plan_json = std::move(plan_json)};
   if (planned) refuse_what_cannot_fit(job);
   std::optional<StatusLine> status;
   if (first) {
-    status.emplace("plan", "measuring this machine");
+    status.emplace("plan", known ? "reading the cluster" : "measuring this machine");
     for (const std::string& line : train::not_kept(job)) status->say(line);
   }
   const auto say = [&](const std::string& text) {
     if (status) status->say("plan: " + text);
   };
-  const bool known = emulated && config::has_rates(*emulated);
   const cluster::Hardware hardware =
       known ? *emulated
             : train::machine_profile(job, launch, train::profile_folder(environment), say, train::profile, emulated)

@@ -112,6 +112,7 @@ def main():
             lines = "".join(rows(Path(data).name, topology, f"1/{part}: {memory / 2**20:.0f} MiB", found))
             print(lines, end="", flush=True)
             text, worst = text + lines, max(worst, apart)
+    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "emulated_gains.md").write_text(
         "# What plans gain on emulated clusters\n\n"
         f"Command: `bench/emulated_gains.py --topology {' '.join(arguments.topology)} --memory "

@@ -342,8 +342,9 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
         if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
         std::optional<RunFolder> folder;
         if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
-        comm::MeteredFabric metered(ranks);
-        comm::Fabric& host = settings.emulated ? metered : ranks;
+        std::optional<comm::MeteredFabric> metered;
+        if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
+        comm::Fabric& host = metered ? *metered : ranks;
         const compiler::Plans plans = compiler::plans_of(job, host.cluster());
         const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
         const auto channels = [&] {

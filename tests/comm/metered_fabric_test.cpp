@@ -34,7 +34,7 @@ class BurningFabric final : public Fabric {
 
 TEST(MeteredFabric, leaves_out_the_processor_time_of_transactions) {
   BurningFabric inner;
-  MeteredFabric fabric(inner);
+  MeteredFabric fabric(inner, inner.cluster());
   const double began = computing_seconds(), all = thread_seconds();
   fabric.run({}, {.name = "works", .row = 0, .ops = {}});
   EXPECT_THROW(fabric.run({}, {.name = "fails", .row = 1, .ops = {}}), ClusterError);
@@ -44,9 +44,10 @@ TEST(MeteredFabric, leaves_out_the_processor_time_of_transactions) {
   EXPECT_GE(computing_seconds() - began, kBurnt) << "computing counts";
 }
 
-TEST(MeteredFabric, is_otherwise_the_fabric_that_it_measures) {
+TEST(MeteredFabric, is_otherwise_the_fabric_that_it_measures_on_another_cluster) {
   BurningFabric inner;
-  const MeteredFabric fabric(inner);
+  const MeteredFabric fabric(inner, cluster::uniform(2, 2));
+  EXPECT_EQ(fabric.cluster().hosts(), 2);
   EXPECT_EQ(fabric.rank(), 3);
   EXPECT_EQ(fabric.size(), 4);
   EXPECT_EQ(fabric.traffic(), (Traffic{1, 2, 3}));
