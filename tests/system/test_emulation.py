@@ -50,6 +50,15 @@ def test_one_host_changes_no_bit(profile, job, tmp_path):
     assert [line["loss"] for line in log] == [line["loss"] for line in plain]
 
 
+def test_messages_travel_while_devices_compute_as_on_the_simulated_cluster(profile, job, tmp_path):
+    path = job(buckets=[(48, "tp=4")], ranks=4)
+    hidden = {}
+    for overlap in ("true", "false"):
+        log = tiny.train(path, "--emulate", profile, "--set", f"run.overlap={overlap}", "--out", tmp_path / overlap)
+        hidden[overlap] = min(line["hidden_share"] for line in log)
+    assert hidden["true"] > 10 * hidden["false"], "without overlap only the moves of the step's parameters are"
+
+
 def test_a_job_without_strategies_is_planned_for_the_cluster(profile, job, tmp_path):
     result = tiny.run(tiny.command(job(buckets=[]), "--emulate", profile, "--out", tmp_path / "out"))
     assert result.returncode == 0, result.stderr
