@@ -635,6 +635,7 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       served_(fabric),
       rope_(options_.rope_theta, options_.rope_scaling),
       flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)) {
+  // So that every step needs the same memory.
   const compiler::RotaryTables tables = compiler::rotary_tables(plans.graph(), plans.longest_document());
   if (tables.positions > 0)
     rope_.get(static_cast<int>(tables.head_dim), tables.positions,
