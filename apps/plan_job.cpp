@@ -276,6 +276,8 @@ std::optional<config::Job> in_ring_steps(const config::Job& job) {
   return with_rings(job, [](config::Strategy& strategy) { strategy.exchange = KeyPassing::ring; });
 }
 
+constexpr const char* kInSteps = "; keys of rings in steps (exchange=ring)";
+
 // All documents are divided over the whole ring.
 std::optional<config::Job> with_one_degree(const config::Job& job) {
   return with_rings(job, [](config::Strategy& strategy) { strategy.ring_degree = config::RingDegree::uniform; });
@@ -398,11 +400,26 @@ void Contest::start(JudgedPlan plan) {
       if (other->seconds() < entry.trial->seconds()) {
         entry.trial = std::move(other);
         entry.plan.job = std::move(*steps);
-        entry.plan.name += "; keys of rings in steps (exchange=ring)";
+        entry.plan.name += kInSteps;
       }
     }
     entry.plan.seconds = entry.trial->seconds();
   });
+}
+
+// Keys take less memory where they pass along the rings in steps.
+void Contest::look_closely(Entry& entry) const {
+  JudgedPlan& plan = entry.plan;
+  finish(plan, *std::exchange(entry.trial, nullptr));
+  std::optional<config::Job> steps = in_ring_steps(plan.job);
+  if (plan.fits || plan.own || !steps || steps->buckets == plan.job.buckets) return;
+  JudgedPlan other = plan;
+  other.job = std::move(*steps);
+  other.name += kInSteps;
+  const planner::Request& request = planner_.request();
+  Trial trial(other.job, model_, request.hardware, *known_, request.steps);
+  finish(other, trial);
+  if (other.fits) plan = std::move(other);
 }
 
 void Contest::simulate(Entry& entry, std::function<void()> task) {
@@ -438,7 +455,7 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
       // Cores that are free look at the next ones, which often turn out to be wanted.
       if (!entry.trial || !(wanted || (needed > 0 && needed < workers_->count()))) continue;
       ++needed;
-      simulate(entry, [&entry] { finish(entry.plan, *std::exchange(entry.trial, nullptr)); });
+      simulate(entry, [this, &entry] { look_closely(entry); });
     }
   }
   std::vector<JudgedPlan> plans;

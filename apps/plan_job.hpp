@@ -78,6 +78,7 @@ class Contest {
   class Workers;
   void start(JudgedPlan plan);
   void simulate(Entry& entry, std::function<void()> task);
+  void look_closely(Entry& entry) const;
   void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
   void choose_degrees(std::vector<JudgedPlan>& plans);
   void choose_codecs(std::vector<JudgedPlan>& plans);

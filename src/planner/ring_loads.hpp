@@ -29,8 +29,8 @@ class RingLoads {
   /// Seconds that no assignment of a micro-batch is quicker than, if it has a document of so many tokens. least:
   /// seconds of a token and of a pair at least, and of what is passed on; even: seconds of even shares.
   double least(const Placement& placement, i64 tokens, const Spent& least, double even) const;
-  /// The most that a ring rank has of a micro-batch of `capacity` tokens: an eighth more than an even share, and all
-  /// keys.
+  /// About the most that a ring rank has of a micro-batch of `capacity` tokens: a 32nd more than an even share, and
+  /// keys of two ranks, as where they come in steps.
   static ir::CallSize size(const Placement& placement, i64 capacity, i64 longest);
 
  private:

@@ -197,7 +197,7 @@ def degrees_by_length(line):
 def test_one_degree_of_the_ring_for_all_documents_is_taken_where_it_is_quicker(tmp_path):
     """A degree for each document follows the times of a nominal device."""
     planned = tmp_path / "planned.toml"
-    options = ["--model", "7b", "--context", "65536", "--ranks", "16", "--sequences", "24", "--lengths", "commoncrawl"]
+    options = ["--model", "7b", "--context", "131072", "--ranks", "16", "--sequences", "48", "--lengths", "commoncrawl"]
     result = tiny.run([tiny.PROGRAM, "plan", *options, "--cluster", "h100-80g", "--seconds", "0", "--out", planned])
     assert "one degree of the ring for all documents (ring_degree=uniform)" in result.stdout, result.stdout
     one, text = figures("simulate", planned, cluster="h100-80g"), planned.read_text()
@@ -452,3 +452,23 @@ def test_plans_whose_steps_choose_their_buckets_are_as_quick_at_least_and_simula
     simulated = figures("simulate", planned, "--steps", "4")
     assert simulated["step_seconds"] == pytest.approx(chosen["step_seconds"], rel=1e-9)
     assert len(simulated["buckets_of_steps"]) == 4
+
+
+def test_keys_of_rings_pass_in_steps_where_memory_has_no_room_for_all_at_once(tmp_path):
+    model = {"hidden_size": 64, "layers": 1, "heads": 1, "kv_heads": 1, "ffn_size": 64, "vocab_size": 128}
+
+    def job(*buckets):
+        return tiny.write_job(tmp_path / "job.toml", tmp_path / "no-data", buckets, model=model,
+                              batch={"sequences": 4, "context": 4096, "lengths": "full"},
+                              run={"ranks": 4, "precision": "fp32"})
+
+    def plan(memory):
+        found = tiny.run([tiny.PROGRAM, "plan", job(), "--cluster", "demo", "--buckets", 1,
+                          "--set", f'run.memory_budget="{memory} B"'])
+        assert found.returncode == 0, found.stderr
+        return next(line for line in found.stdout.splitlines() if line.startswith("chosen "))
+
+    told = tiny.run([tiny.PROGRAM, "simulate", job((4096, "ring=4")), "--cluster", "demo", "--json"])
+    enough = json.loads(told.stdout.splitlines()[-1])["peak_bound_bytes"]
+    assert "to 4096: ring=4" in plan(enough) and "exchange=ring" not in plan(enough)
+    assert "to 4096: ring=4" in plan(enough - 1) and "exchange=ring" in plan(enough - 1)
