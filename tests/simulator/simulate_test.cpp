@@ -309,7 +309,7 @@ TEST(Simulate, accumulators_are_filled_with_zeros_once_a_phase) {
   EXPECT_NEAR(simulated(plans, 3, hardware).step_seconds, without + 1e-6 * static_cast<double>(bytes), 1e-9);
 }
 
-// 8 documents are 4 micro-batches of each replica.
+// 16 documents are 8 micro-batches of each replica.
 TEST(Simulate, gathers_and_zeros_of_a_block_of_micro_batches_take_their_time_once) {
   const auto plans_of = [](int every) { return plans_under({fmt::format("dp=2,zero=3,every={}", every)}, 1, 2); };
   const compiler::Plans plans = plans_of(2), blocks = plans_of(4), together = plans_of(8);

@@ -44,16 +44,14 @@ def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_pa
     assert found["peak_bound_bytes"] == max(log[0]["peak_bound_bytes_per_rank"])
 
 
-def test_a_job_fits_where_training_takes_it(tmp_path, corpus):
+def test_a_job_fits_where_training_takes_it(job, tmp_path):
     """With what streams may need that run side by side, and in later steps, too."""
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,2,2"), (20, "4,1,1")],
-                         run={"ranks": 4, "precision": "fp32", "steps": 3})
     steps = ["--cluster", "demo", "--steps", 3]
     bound = figures(job, *steps, "--set", "run.memory_budget=\"1 KiB\"")["peak_bound_bytes"]
     enough, short = (f"run.memory_budget=\"{bytes} B\"" for bytes in (bound, bound - 1))
     assert figures(job, *steps, "--set", enough)["fits"] and not figures(job, *steps, "--set", short)["fits"]
-    tiny.train(job, "--out", tmp_path / "out", "--set", enough)
-    refused = tiny.run(tiny.command(job, "--set", short))
+    tiny.train(job, "--out", tmp_path / "out", "--steps", 3, "--set", enough)
+    refused = tiny.run(tiny.command(job, "--steps", 3, "--set", short))
     assert refused.returncode == 2 and "1 B more than the memory budget" in refused.stderr
 
 
