@@ -60,12 +60,30 @@ JOBS = {
     "switching tp 2, dp 2": job([(4096, "1,2,1"), (1024, "2,1,1")], MIXED, 12),
     "switching pp 2, dp 2": job([(4096, "1,1,2"), (1024, "2,1,1")], MIXED, 12),
     "switching tp 2, pp 2, dp 2": job([(4096, "1,2,1"), (1024, "1,1,2"), (256, "2,1,1")], MIXED, 12),
+    "ring 2, length 4096": job("ring=2", 4096, 1),
+    "ring 2, length 8192": job("ring=2", 8192, 1, sizes=model(128)),
+    "ring 2, keys in steps": job("ring=2,exchange=ring", 8192, 1, sizes=model(128)),
+    "ring 2, a degree for each document": job("ring=2", MIXED, 12),
+    "ring 2, one degree": job("ring=2,ring_degree=uniform", MIXED, 12),
+    "ulysses 2, length 1024": job("ulysses=2", 1024, 4),
+    "ulysses 2, length 4096": job("ulysses=2", 4096, 1),
+    "inner 2, length 1024": job("tp=2,inner=2", 1024, 4),
+    "depth 2, length 1024": job("depth=2", 1024, 4),
+    "ZeRO-2, length 1024": job("dp=2,zero=2", 1024, 4),
+    "ZeRO-3, 4 micro-batches": job("dp=2,zero=3", 512, 16, micro_batch_tokens=1024),
+    "switching ring 2, dp 2": job([(4096, "ring=2"), (1024, "2,1,1")], MIXED, 12),
+    "switching ulysses 2, pp 2, dp 2": job([(4096, "ulysses=2"), (1024, "1,1,2"), (256, "2,1,1")], MIXED, 12),
 }
 ON_HOSTS = {
     "dp 2": job("2,1,1", 1024, 8),
     "tp 2": job("1,2,1", 1024, 4),
     "pp 2": job("1,1,2", 1024, 8, micro_batch_tokens=1024),
     "switching pp 2, dp 2": job([(4096, "1,1,2"), (1024, "2,1,1")], MIXED, 12),
+    "ring 2": job("ring=2", 4096, 1),
+    "ring 2, a degree for each document": job("ring=2", MIXED, 12),
+    "ulysses 2": job("ulysses=2", 4096, 1),
+    "ZeRO-3": job("dp=2,zero=3", 1024, 8),
+    "switching ring 2, dp 2": job([(4096, "ring=2"), (1024, "2,1,1")], MIXED, 12),
 }
 
 

@@ -59,9 +59,33 @@ Found Planner::plan(int top, int most_buckets, std::function<double()> spent, st
                         .top = top,
                         .spent = std::move(spent),
                         .runners_up = runners_up,
-                        .on_first = std::move(on_first)});
+                        .on_first = [&](const Choice& choice) {
+                          if (on_first) on_first(merged(choice));
+                        }});
   if (found.best.empty()) nothing_fits();
+  for (Choice& choice : found.best) choice = merged(std::move(choice));
   return found;
+}
+
+// Where documents happen to fill their micro-batches better in two buckets, the search prefers two.
+Choice Planner::merged(Choice choice) const {
+  std::vector<Phase>& phases = choice.phases;
+  const size_t found = phases.size();
+  for (size_t i = 0; i < phases.size();) {
+    const auto shorter = std::ranges::find_if(phases, [&](const Phase& other) {
+      return other.range.hi == phases[i].range.lo && other.shape == phases[i].shape &&
+             other.capacity == phases[i].capacity;
+    });
+    if (shorter == phases.end()) {
+      ++i;
+      continue;
+    }
+    phases[i].range.lo = shorter->range.lo;
+    phases.erase(shorter);
+    i = 0;
+  }
+  if (phases.size() < found) choice.seconds = step_seconds(*model_, *transfers_, choice, 0);
+  return choice;
 }
 
 std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {

@@ -43,6 +43,9 @@ class Planner {
              std::function<void(const Choice&)> on_first = {}) const;
   /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
   void check_fits() const;
+  /// The plan with one bucket in place of neighbouring ones that have the same shape and capacity; it runs in the place
+  /// of the longest of them. plan() returns no others.
+  Choice merged(Choice choice) const;
   /// A plan as a job has it: the longest bucket first, home on it; with the codecs that gain in the model.
   std::vector<config::Bucket> buckets(const Choice& choice) const;
   /// The order in which a step runs those; empty if it is the published one.

@@ -123,6 +123,20 @@ TEST(Plan, settings_that_the_model_does_not_know_make_no_choice) {
   }
 }
 
+TEST(Plan, neighbouring_buckets_with_the_same_strategy_are_one) {
+  const Planner planner(request_of());
+  const Shape wide{{2, outer(2), 1}}, narrow{{4, outer(1), 1}};
+  const Choice choice{{{{1, 2}, wide, 4096}, {{2, 3}, narrow, 4096}, {{0, 1}, wide, 4096}}};
+  const Choice merged = planner.merged(choice);
+  EXPECT_THAT(merged.phases, ElementsAre(Phase{{0, 2}, wide, 4096}, choice.phases[1]));
+  EXPECT_DOUBLE_EQ(merged.seconds, step_seconds(planner.model(), planner.transfers(), merged, 0));
+  Choice apart = choice;
+  apart.phases[2].capacity = 8192;
+  EXPECT_EQ(planner.merged(apart).phases, apart.phases) << "micro-batches of other sizes";
+  const Choice equal{{{{0, 1}, wide, 4096}, {{1, 2}, wide, 4096}, {{2, 3}, wide, 4096}}};
+  EXPECT_THAT(planner.merged(equal).phases, ElementsAre(Phase{{0, 3}, wide, 4096}));
+}
+
 TEST(Plan, buckets_are_as_few_as_asked_for) {
   const Planner planner(request_of());
   const Choice one = planner.plan(1, 1).best.front();
