@@ -12,6 +12,7 @@ namespace switchyard::apps {
 /// What the chosen subcommand does; returns the exit code.
 using Action = std::function<int()>;
 
+void add_evaluate(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);
 void add_switch_plan(CLI::App& app, Action& action);
 void add_data(CLI::App& app, Action& action);

@@ -159,6 +159,7 @@ int main(int argc, char** argv) {
   apps::Action action;
 #ifdef SWITCHYARD_DEVICE
   apps::add_train(app, action);
+  apps::add_evaluate(app, action);
   apps::add_verify(app, action);
   apps::add_bench(app, action);
   apps::add_profile(app, action);

@@ -107,6 +107,14 @@ Batch Sampler::batch(const Cursor& cursor) const {
   return out;
 }
 
+std::vector<Sequence> Sampler::epoch() const {
+  std::vector<Sequence> sequences;
+  for (std::size_t source = 0; source < corpora_.size(); ++source)
+    for (Place place; place.epoch == 0; check_sequences(sequences.size()))
+      sequences.push_back(take(static_cast<int>(source), place));
+  return sequences;
+}
+
 Cursor Sampler::cursor_of(i64 step) const {
   check(step >= 0, "step {}", step);
   const i64 documents = corpora_.front().corpus.documents();

@@ -75,6 +75,9 @@ class Sampler {
   /// The batch that starts at a cursor. UserError if the cursor lies outside a corpus (a checkpoint of other data).
   Batch batch(const Cursor& cursor) const;
 
+  /// Every sequence of the first epoch of each corpus, one corpus after the other.
+  std::vector<Sequence> epoch() const;
+
   /// Cursor of step 0, 1, ... of a fresh run. Computed for batches of a number of sequences of one corpus whose
   /// documents aren't split; otherwise it walks the lengths of all documents before, so a run keeps the cursor of its
   /// last batch instead.

@@ -15,7 +15,7 @@ namespace switchyard::train {
 /// nothing if they have none.
 struct PartRecord {
   std::string name;
-  i64 tokens = 0;
+  i64 tokens = 0, labels = 0;
   std::optional<double> loss{};
 };
 

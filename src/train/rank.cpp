@@ -74,6 +74,19 @@ RankSettings with_room_for_home(RankSettings settings, const compiler::Plans& pl
 
 }  // namespace
 
+RankSettings rank_settings_of(const config::Job& job) {
+  RankSettings settings;
+  settings.threads = job.run.emulate.empty() ? job.run.threads : 1;
+  settings.memory_budget = job.run.memory_budget.count;
+  settings.prefetch = job.run.prefetch;
+  settings.seed = static_cast<std::uint64_t>(job.seed);
+  return settings;
+}
+
+i64 memory_of(const config::Job& job) {
+  return job.run.memory_budget.count > 0 ? job.run.memory_budget.count : kernels::machine_memory();
+}
+
 Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings)
     : plans_(plans),
       fabric_(fabric),

@@ -1,12 +1,13 @@
 // A rank's side of training: its store, its executor, and the step.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
 
 #include "compiler/memory.hpp"
-#include "config/model.hpp"
+#include "config/job.hpp"
 #include "kernels/memory.hpp"
 #include "runtime/executor.hpp"
 
@@ -21,6 +22,13 @@ struct RankSettings {
   std::uint64_t seed = 0;  // of dropout
   kernels::RankMemory* memory = nullptr;
 };
+/// What the job says; the rest is the host's.
+RankSettings rank_settings_of(const config::Job& job);
+
+/// Bytes that a rank of the job may take: its budget, or the machine's memory.
+i64 memory_of(const config::Job& job);
+/// A rank without room waits so long for its other queues to release some: on slow links they may be late.
+inline constexpr std::chrono::seconds kPatience(10);
 
 class Rank {
  public:

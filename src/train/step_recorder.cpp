@@ -154,9 +154,10 @@ std::vector<PartRecord> StepRecorder::sources_of(const DoneStep& step) const {
         own.push_back(sequence);
         record.tokens += sequence.count;
       }
-    if (const i64 labels = data::labels(sources_, own); labels > 0)
+    record.labels = data::labels(sources_, own);
+    if (record.labels > 0)
       record.loss =
-          step.result.source_loss[s] * static_cast<double>(step.plan.valid_tokens) / static_cast<double>(labels);
+          step.result.source_loss[s] * static_cast<double>(step.plan.valid_tokens) / static_cast<double>(record.labels);
     records.push_back(std::move(record));
   }
   return records;

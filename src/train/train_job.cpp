@@ -44,9 +44,6 @@
 namespace switchyard::train {
 namespace {
 
-// A rank without room waits so long for its other queues to release some: on slow links they may be late.
-constexpr std::chrono::seconds kPatience(10);
-
 bool saves(const config::Job& job) {
   return !job.run.out.empty() && (job.run.checkpoint_every > 0 || job.run.save_last);
 }
@@ -55,15 +52,6 @@ bool saves(const config::Job& job) {
 files::ModelFiles model_files_of(const config::Job& job, int rank) {
   if (rank != 0 || !saves(job)) return {};
   return files::model_files(job.model.config, DType::f32, job.model.path, job.data.path);
-}
-
-RankSettings rank_settings_of(const config::Job& job) {
-  RankSettings settings;
-  settings.threads = job.run.emulate.empty() ? job.run.threads : 1;
-  settings.memory_budget = job.run.memory_budget.count;
-  settings.prefetch = job.run.prefetch;
-  settings.seed = static_cast<std::uint64_t>(job.seed);
-  return settings;
 }
 
 class JobOnRank {
@@ -79,7 +67,7 @@ class JobOnRank {
         fabric_(fabric),
         sources_(sources),
         sampler_(data::sampler_of(sources, job_)),
-        memory_(job_.run.memory_budget.count > 0 ? job_.run.memory_budget.count : kernels::machine_memory(), kPatience),
+        memory_(memory_of(job_), kPatience),
         scope_(&memory_),
         plans_(plans),
         work_(compiler::work_model(job_.model.config)),
@@ -136,7 +124,7 @@ class JobOnRank {
       stopped_by = step();
       const bool done = state_.step == job_.run.steps, last = done || stopped_by != 0;
       if (validation_ && (done || is_due(job_.validation.every)))
-        recorder_.add(validation_->run(rank_, [this] { make_room(); }));
+        recorder_.add(validation_->run([this] { make_room(); }));
       if (last) recorder_.summarize();
       if (!job_.run.out.empty() && (is_due(job_.run.checkpoint_every) || (last && job_.run.save_last))) save(last);
     }

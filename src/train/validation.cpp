@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.hpp"
 #include "batch/wire.hpp"
@@ -42,26 +43,34 @@ int range_of(const std::vector<i64>& max_lengths, i64 length) {
 
 Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank,
                        comm::Fabric& fabric)
+    : Validation(job, sources, max_lengths(job.buckets), rank, fabric) {
+  take(first_documents(job, sources_));
+}
+
+Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, std::vector<i64> max_lengths,
+                       Rank& rank, comm::Fabric& fabric)
     : job_(job),
       fabric_(fabric),
+      rank_(rank),
       sources_(sources),
-      sequences_(first_documents(job, sources_)),
       plans_(compiler::plans_of(job, compiler::evaluated_model_of(job, fabric.cluster()))),
-      max_lengths_(max_lengths(job.buckets)) {
-  std::vector<i64> lengths;
-  for (const data::Sequence& sequence : sequences_) {
-    lengths.push_back(sequence.count);
-    range_.push_back(range_of(max_lengths_, sequence.count));
-  }
+      max_lengths_(std::move(max_lengths)) {}
+
+void Validation::take(std::vector<data::Sequence> sequences) {
+  sequences_ = std::move(sequences);
+  range_.clear();
+  for (const data::Sequence& sequence : sequences_) range_.push_back(range_of(max_lengths_, sequence.count));
   std::vector<std::byte> bytes;
-  if (fabric.rank() == 0) {
-    batch::StepPlan plan = compiler::planned_batch(compiler::step_settings(job, plans_), 0, lengths);
+  if (fabric_.rank() == 0) {
+    std::vector<i64> lengths;
+    for (const data::Sequence& sequence : sequences_) lengths.push_back(sequence.count);
+    batch::StepPlan plan = compiler::planned_batch(compiler::step_settings(job_, plans_), 0, lengths);
     plan.valid_tokens = data::labels(sources_, sequences_);
     bytes = batch::encode(plan);
   }
-  plan_ = batch::decode(comm::broadcast_blob(fabric, comm::everyone(fabric, kValidationChannel), "validation plan",
-                                             kBeforeTheFirstStep, bytes));
-  rank.assemble(plan_, plans_);  // so that a lack of memory is known now
+  plan_ = batch::decode(comm::broadcast_blob(fabric_, comm::everyone(fabric_, kValidationChannel), "validation plan",
+                                             ++transactions_, bytes));
+  rank_.assemble(plan_, plans_);  // so that a lack of memory is known now
 }
 
 runtime::Labels Validation::labels_of(const std::vector<bool>& read) const {
@@ -72,16 +81,16 @@ runtime::Labels Validation::labels_of(const std::vector<bool>& read) const {
   return labels;
 }
 
-ValidationRecord Validation::run(Rank& rank, const std::function<void()>& make_room) {
+ValidationRecord Validation::run(const std::function<void()>& make_room) {
   const Clock::time_point began = Clock::now();
-  rank.assemble(plan_, plans_);
+  rank_.assemble(plan_, plans_);
   make_room();
-  const std::vector<bool> read = rank.documents_read(plan_, sequences_.size());
-  const runtime::StepResult mine = rank.run(
+  const std::vector<bool> read = rank_.documents_read(plan_, sequences_.size());
+  const runtime::StepResult mine = rank_.run(
       plan_, read_documents(sources_, sequences_, read, job_.model.config.vocab_size), {}, {}, labels_of(read));
   std::vector<double> loss = mine.source_loss.empty() ? std::vector<double>{mine.loss} : mine.source_loss;
-  comm::all_reduce(fabric_, comm::everyone(fabric_, kValidationChannel), "validation loss", ++runs_, loss.data(),
-                   static_cast<i64>(loss.size()), DType::f64);
+  comm::all_reduce(fabric_, comm::everyone(fabric_, kValidationChannel), "validation loss", ++transactions_,
+                   loss.data(), static_cast<i64>(loss.size()), DType::f64);
   ValidationRecord record = record_of(loss);
   record.time = Seconds{seconds_since(began)};
   return record;
@@ -101,8 +110,9 @@ ValidationRecord Validation::record_of(const std::vector<double>& loss) const {
     double sum = 0;
     for (size_t cell = 0; cell < loss.size(); ++cell)
       if (belongs(cell / ranges, cell % ranges)) sum += loss[cell];
-    if (const i64 labels = data::labels(sources_, own); labels > 0)
-      record.loss = sum * static_cast<double>(plan_.valid_tokens) / static_cast<double>(labels);
+    record.labels = data::labels(sources_, own);
+    if (record.labels > 0)
+      record.loss = sum * static_cast<double>(plan_.valid_tokens) / static_cast<double>(record.labels);
     return record;
   };
   ValidationRecord record{.all = part("", [](size_t, size_t) { return true; })};

@@ -12,17 +12,22 @@
 
 namespace switchyard::train {
 
-/// The documents of [validation]: those that a run with these as its data would train on first, the same each time.
-/// Every document runs under the strategy of its bucket, forward only, without dropout. Collective: every rank calls
-/// the same functions in the same order.
+/// Documents run under the strategy of their bucket, forward only, without dropout. Collective: every rank calls the
+/// same functions in the same order.
 class Validation {
  public:
-  /// Job and sources must outlive it.
+  /// The documents of [validation]: those that a run with these as its data would train on first, the same each time.
+  /// Each bucket's range of lengths has a loss of its own. Job, sources and rank must outlive it.
   /// errors  UserError as Rank::assemble if the memory does not suffice
   Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank, comm::Fabric& fabric);
+  /// The same for the documents that take() gets. max_lengths: ends of the ranges of lengths, the longest first.
+  Validation(const config::Job& job, const std::vector<data::Source>& sources, std::vector<i64> max_lengths, Rank& rank,
+             comm::Fabric& fabric);
 
+  /// From now on these documents.
+  void take(std::vector<data::Sequence> sequences);
   /// make_room: called when the memory that is needed is known (Rank::bound), before any is taken.
-  ValidationRecord run(Rank& rank, const std::function<void()>& make_room);
+  ValidationRecord run(const std::function<void()>& make_room = [] {});
 
  private:
   // Each source and range of lengths has a loss of its own.
@@ -31,13 +36,14 @@ class Validation {
 
   const config::Job& job_;
   comm::Fabric& fabric_;
+  Rank& rank_;
   const std::vector<data::Source>& sources_;
-  const std::vector<data::Sequence> sequences_;
   const compiler::Plans plans_;         // forward only
-  const std::vector<i64> max_lengths_;  // of the job's buckets, longest first, each once
-  std::vector<int> range_;              // of each sequence, an index of these
+  const std::vector<i64> max_lengths_;  // of ranges, longest first
+  std::vector<data::Sequence> sequences_;
+  std::vector<int> range_;  // of each sequence, an index of max_lengths_
   batch::StepPlan plan_;
-  i64 runs_ = 0;
+  i64 transactions_ = 0;
 };
 
 }  // namespace switchyard::train

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tiny_runs as tiny
 
-COMMANDS = ["train", "verify", "switch-plan", "show", "simulate", "plan", "profile", "report",
+COMMANDS = ["train", "evaluate", "verify", "switch-plan", "show", "simulate", "plan", "profile", "report",
             "schedule", "export", "data prepare", "data stats", "bench step", "bench switch",
             "bench comm", "bench kernels"]
 

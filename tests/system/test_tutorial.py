@@ -9,6 +9,7 @@ import tiny_runs as tiny
 
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (tiny.ROOT / "docs/tutorial.md").read_text(), re.MULTILINE | re.DOTALL)
 SMALLER = (("tokens = 65536", "tokens = 3000"), ("context = 8192", "context = 512"),
+           ("--context 8192", "--context 512"),
            ("original_context = 2048", "original_context = 128"), ("sequences = 32", "sequences = 4"),
            ("every = 10", "every = 2"), ("checkpoint_every = 10", "checkpoint_every = 2"), ("steps = 20", "steps = 2"),
            ("steps 24", "steps 3"), ("decay_steps=24", "decay_steps=3"))

@@ -64,7 +64,7 @@ TEST(Metrics, EmulatedTimesAreMarkedInTheLogAndAsAScalar) {
 
 TEST(Metrics, SourcesHaveTheirLossAndTokensByName) {
   StepRecord record = example();
-  record.sources = {{"code", 100, 2.5}, {"the web", 5, std::nullopt}};
+  record.sources = {{.name = "code", .tokens = 100, .loss = 2.5}, {.name = "the web", .tokens = 5}};
   const nlohmann::ordered_json json = to_json(record);
   EXPECT_EQ(json.at("loss/code"), 2.5);
   EXPECT_EQ(json.at("tokens/code"), 100);

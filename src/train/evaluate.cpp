@@ -1,0 +1,120 @@
+#include "train/evaluate.hpp"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/clock.hpp"
+#include "compiler/job_plans.hpp"
+#include "data/sources.hpp"
+#include "kernels/memory.hpp"
+#include "runtime/channels.hpp"
+#include "runtime/group_calls.hpp"
+#include "train/host_share.hpp"
+#include "train/rank.hpp"
+#include "train/ranks.hpp"
+#include "train/validation.hpp"
+#include "train/weights.hpp"
+
+namespace switchyard::train {
+namespace {
+
+constexpr i64 kShortestRange = 256;  // tokens
+
+std::vector<i64> ranges_up_to(i64 context) {
+  std::vector<i64> max_lengths = {context};
+  while (max_lengths.back() >= 2 * kShortestRange) max_lengths.push_back(max_lengths.back() / 2);
+  return max_lengths;
+}
+
+std::vector<data::Sequence> chosen(const EvaluateSettings& settings, const std::vector<data::Source>& sources) {
+  config::Job job = settings.job;
+  job.batch.tokens = 0;
+  job.batch.sequences = std::max<i64>(1, settings.sequences);
+  const data::Sampler sampler = data::sampler_of(sources, job);
+  return settings.sequences > 0 ? sampler.batch({}).sequences : sampler.epoch();
+}
+
+// In their order, each with as many tokens as `most`, or one sequence.
+std::vector<std::vector<data::Sequence>> divided(const std::vector<data::Sequence>& sequences, i64 most) {
+  std::vector<std::vector<data::Sequence>> parts;
+  i64 tokens = 0;
+  for (const data::Sequence& sequence : sequences) {
+    if (parts.empty() || tokens + sequence.count > most) {
+      parts.emplace_back();
+      tokens = 0;
+    }
+    parts.back().push_back(sequence);
+    tokens += sequence.count;
+  }
+  return parts;
+}
+
+void add(PartRecord& to, const PartRecord& more) {
+  const auto sum = [](const PartRecord& part) { return part.loss.value_or(0) * static_cast<double>(part.labels); };
+  const double loss = sum(to) + sum(more);
+  to.tokens += more.tokens;
+  to.labels += more.labels;
+  if (to.labels > 0) to.loss = loss / static_cast<double>(to.labels);
+}
+
+void add(ValidationRecord& to, const ValidationRecord& more) {
+  add(to.all, more.all);
+  for (size_t i = 0; i < to.lengths.size(); ++i) add(to.lengths[i], more.lengths[i]);
+  for (size_t i = 0; i < to.sources.size(); ++i) add(to.sources[i], more.sources[i]);
+}
+
+ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<data::Source>& sources,
+                           const compiler::Plans& plans, RankSettings share, comm::Fabric& fabric) {
+  const Clock::time_point began = Clock::now();
+  const config::Job& job = settings.job;
+  kernels::RankMemory memory(memory_of(job), kPatience);
+  const kernels::MemoryScope scope(&memory);
+  share.memory = &memory;
+  Rank rank(plans, job.model.config, fabric, share);
+  rank.agree_on(config::fingerprint(job), "model");
+  rank.store().home.initialize(weights_from(plans.graph(), job.model.path));
+  Validation validation(job, sources, ranges_up_to(job.batch.context), rank, fabric);
+  const std::vector<data::Sequence> sequences = chosen(settings, sources);
+  i64 tokens = 0;
+  for (const data::Sequence& sequence : sequences) tokens += sequence.count;
+  std::optional<ValidationRecord> sum;
+  for (std::vector<data::Sequence>& part : divided(sequences, settings.tokens_per_rank * fabric.size())) {
+    validation.take(std::move(part));
+    const ValidationRecord record = validation.run();
+    if (sum)
+      add(*sum, record);
+    else
+      sum = record;
+    if (settings.progress && fabric.rank() == 0) settings.progress(sum->all.tokens, tokens);
+  }
+  sum->time = Seconds{seconds_since(began)};
+  return *sum;
+}
+
+}  // namespace
+
+std::optional<ValidationRecord> evaluate(const EvaluateSettings& settings, const comm::Launch& launch) {
+  const config::Job& job = settings.job;
+  check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
+  require_device(job.run.device);
+  const std::vector<data::Source> sources = data::open_sources(job);
+  kernels::install_rank_allocator();
+  std::optional<ValidationRecord> result;
+  on_ranks(
+      job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric), [&](comm::Fabric& host) {
+        const compiler::Plans plans = compiler::plans_of(job, compiler::evaluated_model_of(job, host.cluster()));
+        const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
+        const auto channels = [&] {
+          return DeviceChannels{runtime::device_channels(plans),
+                                runtime::collective_groups(plans, !job.fabric.deterministic)};
+        };
+        on_devices(host, share.device, channels, job.fabric, [&](comm::Fabric& fabric) {
+          const ValidationRecord record = evaluated(settings, sources, plans, share, fabric);
+          if (fabric.rank() == 0) result = record;
+        });
+      });
+  return result;
+}
+
+}  // namespace switchyard::train

@@ -1,0 +1,99 @@
+"""`switchyard evaluate`: the loss of runs, checkpoints and other models on documents."""
+
+import json
+import math
+
+import pytest
+import tiny_runs as tiny
+import torch
+from transformers import AutoModelForCausalLM
+
+DOCUMENTS = tiny.random_documents(5, 12, longest=600)
+LONG = [document for document in DOCUMENTS if len(document) > 300]
+ROUNDING = 1e-6  # relative; saved weights and the norms of transformers are fp32
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    return tiny.write_corpus(tmp_path_factory.mktemp("data") / "data", DOCUMENTS)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, corpus):
+    """The run folder, and its model's folder."""
+    folder = tmp_path_factory.mktemp("run")
+    tiny.train(tiny.write_job(folder / "job.toml", corpus, [(48, "1,1,1")], run={"steps": 2}), "--out", folder / "out")
+    return folder / "out", folder / "out/checkpoints/step-00000002/model"
+
+
+def loss_in_transformers(model, documents):
+    """Mean over all labels, with a forward pass for each document."""
+    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float64, attn_implementation="eager").eval()
+    with torch.no_grad():
+        sums = [float(loaded(ids, labels=ids).loss) * (ids.numel() - 1)
+                for ids in (torch.tensor([document]) for document in documents) if ids.numel() > 1]
+    return sum(sums) / sum(len(document) - 1 for document in documents)
+
+
+def evaluate(model, data, *options):
+    done = tiny.run([tiny.PROGRAM, "evaluate", model, "--data", data, "--set", "run.precision=fp64", *options])
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_loss_is_that_of_transformers_in_all_and_by_length(trained, data):
+    run, model = trained
+    said = evaluate(run, data, "--context", 600, "--json")
+    figures = json.loads(said.splitlines()[-1])
+    assert figures["loss"] == pytest.approx(loss_in_transformers(model, DOCUMENTS), rel=ROUNDING)
+    assert figures["loss/to 600"] == pytest.approx(loss_in_transformers(model, LONG), rel=ROUNDING)
+    assert figures["tokens"] == sum(map(len, DOCUMENTS))
+    assert figures["tokens/to 600"] == sum(map(len, LONG))
+    assert f"{math.exp(figures['loss']):.2f}" in said.splitlines()[1]
+
+
+def test_a_checkpoint_and_a_model_of_other_tools_are_evaluated_under_any_strategy(trained, data, tmp_path):
+    run, model = trained
+    tables = [evaluate(run, data), evaluate(model.parent, data, "--ranks", 4, "--strategy", "dp=2,ring=2"),
+              evaluate(model, data, "--ranks", 4, "--strategy", "1,2,2")]
+    AutoModelForCausalLM.from_pretrained(model).save_pretrained(tmp_path / "other")
+    tables.append(evaluate(tmp_path / "other", data))
+    assert tables[0].splitlines()[0].split() == ["documents", "loss", "perplexity", "tokens"]
+    assert len(set(tables)) == 1
+
+
+def test_longer_documents_are_split_and_so_many_are_taken(trained, data):
+    _, model = trained
+    parts = [document[i:i + 48] for document in DOCUMENTS for i in range(0, len(document), 48)]
+    split = json.loads(evaluate(model, data, "--json").splitlines()[-1])  # at the model's positions
+    assert split["loss"] == pytest.approx(loss_in_transformers(model, parts), rel=ROUNDING)
+    figures = json.loads(evaluate(trained[0], data, "--context", 100, "--sequences", 3, "--json").splitlines()[-1])
+    assert figures["tokens"] <= 300 and "loss/to 100" not in figures
+
+
+def test_one_of_several_processes_prints(trained, data):
+    words = [tiny.PROGRAM, "evaluate", str(trained[0]), "--data", str(data), "--set", "run.precision=fp64"]
+    processes = tiny.start_ranks([words] * 2)
+    said = [process.communicate(timeout=tiny.HANG) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert said[0][0] == evaluate(trained[0], data) and said[1][0] == ""
+
+
+@pytest.mark.parametrize("options, message", [
+    (["nowhere", "--data", "DATA"],
+     "there is no folder nowhere. Give a run folder, a checkpoint, or a folder with config.json."),
+    (["DATA", "--data", "DATA"], "DATA holds no complete checkpoint"),
+    (["RUN", "--data", "nowhere"], "there is no data at nowhere"),
+    (["RUN"], "--data is required"),
+    (["RUN", "--data", "DATA", "--context", "0"], "--context"),
+    (["RUN", "--data", "DATA", "--strategy", "3,1,1"], "3"),
+    (["RUN", "--data", "OTHER"], "id"),
+])
+def test_mistakes_are_named(trained, data, tmp_path, options, message):
+    other = tiny.write_corpus(tmp_path / "other", [[tiny.VOCAB + 5] * 4])
+    places = {"RUN": str(trained[0]), "DATA": str(data), "OTHER": str(other)}
+    done = tiny.run([tiny.PROGRAM, "evaluate", *(places.get(word, word) for word in options)])
+    for name, place in places.items():
+        message = message.replace(name, place)
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("switchyard") and message in done.stderr
