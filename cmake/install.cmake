@@ -1,5 +1,6 @@
 # cmake --install: a prefix with the programs (bin), what they read (share/switchyard: the Python half, cluster files,
-# recipes, the demo's job), the Python module, and the pure layers as a CMake package, for find_package(Switchyard). The prefix may be moved.
+# recipes, the demo's job), the Python module, and the pure layers as a CMake package, for find_package(Switchyard). The
+# prefix may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

@@ -3,8 +3,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <cstring>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "../figures.hpp"
 #include "base/clock.hpp"
@@ -16,7 +17,8 @@ namespace switchyard::apps {
 namespace {
 
 // Lets Python handle signals now and then: Ctrl-C raises KeyboardInterrupt, which ends what computes. Only the main
-// thread handles them. Others stay away from Python, which would end them, and C++ the process, if it is ending itself.
+// thread handles them; another one that asked for Python's lock while the interpreter ends would end the process by an
+// abort.
 class Signals {
  public:
   Signals() {
