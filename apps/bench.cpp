@@ -68,7 +68,7 @@ void add_step(CLI::App& bench, Action& action) {
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
   add_json(*step, options->json);
   step->callback([options, &action] {
-    action = [options] {
+    action.run = [options] {
       auto& settings = options->settings;
       complete(settings.model, settings.seq);
       const train::BenchStepResult r = train::bench_step(settings);
@@ -105,7 +105,7 @@ void add_switch(CLI::App& bench, Action& action) {
       ->check(CLI::Range(1, 1000000));
   add_json(*command, options->json);
   command->callback([options, &action] {
-    action = [options] {
+    action.run = [options] {
       auto& settings = options->settings;
       complete(settings.model, 1);
       const train::BenchSwitchResult r = train::bench_switch(settings);
@@ -139,7 +139,7 @@ void add_kernels(CLI::App& bench, Action& action) {
   command->add_option("--threads", s.threads, "Threads per kernel")->capture_default_str();
   add_json(*command, options->json);
   command->callback([options, &action] {
-    action = [options] {
+    action.run = [options] {
       auto& settings = options->settings;
       complete(settings.model, settings.seq);
       const train::BenchKernelsResult r = train::bench_kernels(settings);
@@ -169,7 +169,7 @@ void add_comm(CLI::App& bench, Action& action) {
       ->check(CLI::Range(2, 64));
   add_json(*comm, options->json);
   comm->callback([options, &action] {
-    action = [options] {
+    action.run = [options] {
       const std::vector<i64> sizes = {1 << 20, 16 << 20, 64 << 20};
       const std::vector<comm::CommFigure> figures = comm::measure_all_reduce(sizes, options->settings, 7);
       fmt::print("{}", comm::table(figures));

@@ -2,6 +2,9 @@
 #pragma once
 
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
+
+#include "progress.hpp"
 
 namespace CLI {
 class App;
@@ -9,8 +12,12 @@ class App;
 
 namespace switchyard::apps {
 
-/// What the chosen subcommand does; returns the exit code.
-using Action = std::function<int()>;
+/// What the chosen subcommand does. run prints, and returns the exit code. figures, which plan, simulate and
+/// switch-plan have, returns what run prints with --json, and prints nothing.
+struct Action {
+  std::function<int()> run{};
+  std::function<nlohmann::json(const Progress&)> figures{};
+};
 
 void add_evaluate(CLI::App& app, Action& action);
 void add_verify(CLI::App& app, Action& action);

@@ -47,13 +47,14 @@ void add_data(CLI::App& app, Action& action) {
       "prepare", "Tokenizes text, source files, .jsonl(.gz/.zst) or .parquet into a folder for training");
   prepared->set_help_flag();  // Python parses its options and prints their help
   prepared->allow_extras();
-  prepared->callback([prepared, &action] { action = [extras = prepared->remaining()] { return prepare(extras); }; });
+  prepared->callback(
+      [prepared, &action] { action.run = [extras = prepared->remaining()] { return prepare(extras); }; });
   auto folder = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
   CLI::App* shown = data->add_subcommand("stats", "Histogram of document lengths");
   shown->add_option("dir", *folder, "Folder made by `data prepare`")->required();
   shown->add_flag("--json", *json, "One JSON object on the last line");
-  shown->callback([folder, json, &action] { action = [folder, json] { return stats(*folder, *json); }; });
+  shown->callback([folder, json, &action] { action.run = [folder, json] { return stats(*folder, *json); }; });
 }
 
 }  // namespace switchyard::apps

@@ -68,7 +68,7 @@ void add_export(CLI::App& app, Action& action) {
                    "Adds rows of zeros to the vocabulary, up to a multiple of this (default: no rows are added)")
       ->check(CLI::Range(i64{1}, i64{1} << 20))
       ->type_name("MULTIPLE");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
 }
 
 }  // namespace switchyard::apps

@@ -30,12 +30,7 @@ std::vector<i64> made_up_lengths(const config::Job& job) {
 
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count) {
   if (!job.batch.lengths.empty()) return data::given_lengths(job, count);
-  if (const auto missing = data::missing_data(job)) {
-    fmt::print(
-        "no data at \"{}\": using a synthetic batch, lengths halving from {} tokens; results won't match yours\n",
-        *missing, job.buckets.front().max_length);
-    return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
-  }
+  if (data::missing_data(job)) return std::vector<std::vector<i64>>(static_cast<size_t>(count), made_up_lengths(job));
   const auto sources = data::open_sources(job);
   const data::Sampler sampler = data::sampler_of(sources, job);
   std::vector<std::vector<i64>> lengths;
@@ -55,6 +50,14 @@ std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
   return data::Sampler::lengths(sampler.batch(sampler.cursor_of(index)));
 }
 
+std::string synthetic_line(const config::Job& job) {
+  const auto missing = job.batch.lengths.empty() ? data::missing_data(job) : std::nullopt;
+  if (!missing) return "";
+  return fmt::format(
+      "no data at \"{}\": using a synthetic batch, lengths halving from {} tokens; results won't match yours\n",
+      *missing, job.buckets.front().max_length);
+}
+
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths,
                          std::span<const int> used) {
   const compiler::StepSettings settings = compiler::step_settings(job, plans);
@@ -66,12 +69,13 @@ PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i
 }
 
 std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans,
-                                     const cluster::Hardware& hardware, int count) {
+                                     const cluster::Hardware& hardware, int count, const Progress& progress) {
   const compiler::StepSettings settings = compiler::step_settings(job, plans);
   simulator::KnownSegments known;
   simulator::BucketChooser chooser(settings, plans, hardware, known);
   std::vector<PlannedStep> steps;
   for (std::vector<i64>& lengths : lengths_of_steps(job, count)) {
+    progress.poll();
     const auto index = static_cast<i64>(steps.size());
     steps.push_back(job.run.choose_buckets ? chooser.choose(index, lengths).step
                                            : planned_step(job, plans, index, std::move(lengths)));

@@ -8,16 +8,19 @@
 #include "cluster/hardware.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/step_planner.hpp"
+#include "progress.hpp"
 
 namespace switchyard::apps {
 
 using compiler::PlannedStep;
 
 /// Tokens of each document of steps 1 to `count`, from batch.lengths or else from the job's data. Without either the
-/// lengths are synthetic, and a line on standard output says so.
+/// lengths are synthetic.
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
 /// The same for step index + 1 alone.
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index);
+/// Says that the lengths are synthetic, as a line; empty where they are not.
+std::string synthetic_line(const config::Job& job);
 /// Step index + 1 as it is trained: within the budget. used: the buckets (ascending) that it uses; empty: all.
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths,
                          std::span<const int> used = {});
@@ -35,6 +38,6 @@ std::string checkpoint_copy_line(i64 bytes);
 
 /// Steps 1 to `count` of the job, with lengths_of_steps; on this hardware where steps choose their buckets.
 std::vector<PlannedStep> first_steps(const config::Job& job, const compiler::Plans& plans,
-                                     const cluster::Hardware& hardware, int count);
+                                     const cluster::Hardware& hardware, int count, const Progress& progress);
 
 }  // namespace switchyard::apps

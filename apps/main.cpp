@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -20,8 +19,8 @@
 #include <vector>
 
 #include "base/errors.hpp"
-#include "base/text.hpp"
 #include "base/version.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #ifdef SWITCHYARD_DEVICE
 #include "comm/launch.hpp"
@@ -114,36 +113,13 @@ int printed(int status) {
   return status == 0 ? reason : status;
 }
 
-// Reports unknown commands by name; the parser would only say that a command is missing.
-void check_commands(const CLI::App& app, int argc, char** argv) {
-  const CLI::App* at = &app;
-  for (int i = 1; i < argc && at->get_require_subcommand_min() > 0 && argv[i][0] != '-'; ++i) {
-    const CLI::App* next = nullptr;
-    std::vector<std::string> names;
-    for (const CLI::App* command : at->get_subcommands({})) {
-      names.push_back(command->get_name());
-      if (names.back() == argv[i]) next = command;
-    }
-    if (!next) {
-      const std::string nearest = switchyard::nearest_name(argv[i], names);
-      switchyard::user_error("{} is not a command. {}", argv[i],
-                             nearest.empty() ? fmt::format("Use one of {}.", fmt::join(names, ", "))
-                                             : fmt::format("Did you mean {}?", nearest));
-    }
-    at = next;
-  }
-}
-
 // Whether there is a command to run; false after help or version was printed.
 bool parse(CLI::App& app, int argc, char** argv) {
-  check_commands(app, argc, argv);
   try {
-    app.parse(argc, argv);
+    switchyard::apps::read_command_line(app, argc, argv);
     return true;
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() != 0)
-      switchyard::user_error("{}. Use --help, also after a command, for a list of options.", error.what());
-    app.exit(error);
+  } catch (const CLI::Success& answer) {
+    app.exit(answer);
     return false;
   }
 }
@@ -186,7 +162,7 @@ int main(int argc, char** argv) {
                              [&](const CLI::App* command) { return command->get_name() == word; }))
       become_device_program(argv);
 #endif
-    return printed(parse(app, argc, argv) ? action() : 0);
+    return printed(parse(app, argc, argv) ? action.run() : 0);
   } catch (const UserError& error) {
     fmt::print(stderr, "{}: {}\n", speaker(), error.what());
     return 2;

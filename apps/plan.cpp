@@ -76,11 +76,13 @@ double seconds_for(const Options& options, const cluster::Hardware& hardware) {
   return options.seconds.value_or(hardware.ranks() > kFew ? 60 : 20);
 }
 
-// A function that returns the share of `seconds`, from now on, that has passed; 0: none.
-std::function<double()> limit_of(double seconds) {
-  if (seconds == 0) return {};
+// A function that returns the share of `seconds`, from now on, that has passed; with 0 none ever has.
+std::function<double()> limit_of(double seconds, const Progress& progress = {}) {
   const auto begin = Clock::now();
-  return [begin, seconds] { return std::chrono::duration<double>(Clock::now() - begin).count() / seconds; };
+  return [begin, seconds, poll = progress.poll] {
+    poll();
+    return seconds == 0 ? 0 : std::chrono::duration<double>(Clock::now() - begin).count() / seconds;
+  };
 }
 
 void write(const std::string& path, const std::string& text) {
@@ -138,33 +140,37 @@ struct Planned {
 int listed(const Options& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
 
 // part: share of the limit.
-Planned planned(const Options& options, i64 sequences, double part, StatusLine& status) {
-  if (sequences > 0) status.now(fmt::format("searching for plans of {} documents a step", sequences));
+Planned planned(const Options& options, i64 sequences, double part, const Progress& progress) {
+  if (sequences > 0) progress.now(fmt::format("searching for plans of {} documents a step", sequences));
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}};
   result.limit = part * seconds_for(options, result.opened.hardware);
+  progress.print(synthetic_line(result.opened.job));
   const auto start = Clock::now();
   result.planner =
       std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
   result.found = search_and_simulate(
       contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
-      [&] { return limit_of(result.limit); }, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
+      [&] { return limit_of(result.limit, progress); },
+      options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
   result.seconds = seconds_since(start);
-  status.now("simulating the best plans");
+  progress.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));
   return result;
 }
 
 // The plans for the batch size with the most tokens per second; the smaller size wins a tie.
-Planned best_batch(const Options& options) {
-  StatusLine status("plan", "searching for plans");
+Planned best_batch(const Options& options, const Progress& progress) {
+  constexpr double kMostSeconds = 1e6;
+  if (options.seconds && !(*options.seconds >= 0 && *options.seconds <= kMostSeconds))  // also rejects NaN
+    user_error("--seconds {}: must be a number from 0 to {:g}.", *options.seconds, kMostSeconds);
   const std::vector<i64> sizes = batch_sizes(options.sequences);
   std::optional<Planned> best;
   for (const i64 size : sizes) {
-    Planned next = planned(options, size, 1 / static_cast<double>(sizes.size()), status);
+    Planned next = planned(options, size, 1 / static_cast<double>(sizes.size()), progress);
     if (sizes.size() > 1)
-      fmt::print("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds),
-                 next.tokens_per_second());
+      progress.print(fmt::format("{} documents a step: {}, {:.4g} tokens/s\n", size, duration(next.best().seconds),
+                                 next.tokens_per_second()));
     if (!best || next.tokens_per_second() > best->tokens_per_second()) best = std::move(next);
   }
   return std::move(*best);
@@ -322,38 +328,48 @@ std::string explained(const Planned& planned, double limit, int top) {
          with_codecs(planned);
 }
 
-int run(const Options& options) {
-  constexpr double kMostSeconds = 1e6;
-  if (options.seconds && !(*options.seconds >= 0 && *options.seconds <= kMostSeconds))  // also rejects NaN
-    user_error("--seconds {}: must be a number from 0 to {:g}.", *options.seconds, kMostSeconds);
-  const Planned planned = best_batch(options);
+void write_out(const Options& options, const Planned& planned) {
+  if (options.out.empty()) return;
   const JudgedPlan& best = planned.best();
+  write(options.out, config::to_toml(best.job));
+  write(report::plan_path_of(options.out), report::plan_text(candidates_of(planned.plans, best), best.job));
+}
+
+nlohmann::json json_of(const Planned& planned) {
+  const JudgedPlan& best = planned.best();
+  return {{"chosen", json_of(best.job.buckets)},
+          {"order", compiler::phase_order(best.job)},
+          {"step_seconds", best.seconds},
+          {"planned_seconds", best.choice ? nlohmann::json(best.choice->seconds) : nlohmann::json()},
+          {"own", best.own},
+          {"sequences", planned.sequences()},
+          {"tokens_per_second", planned.tokens_per_second()},
+          {"proven", planned.found.proven},
+          {"gap", planned.found.gap()},
+          {"candidates", planned.found.counts.candidates},
+          {"pruned", planned.found.counts.pruned()},
+          {"seconds", planned.seconds}};
+}
+
+nlohmann::json figures(const Options& options, const Progress& progress) {
+  const Planned planned = best_batch(options, progress);
+  write_out(options, planned);
+  return json_of(planned);
+}
+
+int run(const Options& options) {
+  std::optional<StatusLine> status(std::in_place, "plan", "searching for plans");
+  const Planned planned = best_batch(options, shown_on(*status));
+  status.reset();
   const int top = listed(options);
   print(planned, top);
   if (options.explain) {
-    const StatusLine status("plan", "planning for other memory, networks and devices");
+    status.emplace("plan", "planning for other memory, networks and devices");
     fmt::print("{}", explained(planned, seconds_for(options, planned.opened.hardware), top));
+    status.reset();
   }
-  if (!options.out.empty()) {
-    write(options.out, config::to_toml(best.job));
-    write(report::plan_path_of(options.out), report::plan_text(candidates_of(planned.plans, best), best.job));
-  }
-  if (options.json) {
-    const nlohmann::json object = {
-        {"chosen", json_of(best.job.buckets)},
-        {"order", compiler::phase_order(best.job)},
-        {"step_seconds", best.seconds},
-        {"planned_seconds", best.choice ? nlohmann::json(best.choice->seconds) : nlohmann::json()},
-        {"own", best.own},
-        {"sequences", planned.sequences()},
-        {"tokens_per_second", planned.tokens_per_second()},
-        {"proven", planned.found.proven},
-        {"gap", planned.found.gap()},
-        {"candidates", planned.found.counts.candidates},
-        {"pruned", planned.found.counts.pruned()},
-        {"seconds", planned.seconds}};
-    fmt::print("{}\n", object.dump());
-  }
+  write_out(options, planned);
+  if (options.json) fmt::print("{}\n", json_of(planned).dump());
   return 0;
 }
 
@@ -393,7 +409,10 @@ void add_plan(CLI::App& app, Action& action) {
                    "report of a run of it has the plans that were compared")
       ->type_name("planned.toml");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] {
+    action = {.run = [options] { return run(*options); },
+              .figures = [options](const Progress& progress) { return figures(*options, progress); }};
+  });
 }
 
 }  // namespace switchyard::apps

@@ -90,7 +90,7 @@ void add_profile(CLI::App& app, Action& action) {
   command->add_option("--out", options->out, "File to write, which --cluster of other commands reads")
       ->capture_default_str()
       ->type_name("profile.json");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
 }
 
 }  // namespace switchyard::apps

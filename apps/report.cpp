@@ -205,7 +205,7 @@ void add_report(CLI::App& app, Action& action) {
   command->add_flag("--live", options->live,
                     "Follows runs that go on: writes the page again as their logs grow, and open pages reload, until "
                     "all have ended");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
 }
 
 }  // namespace switchyard::apps

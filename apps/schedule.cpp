@@ -122,7 +122,7 @@ void add_schedule(CLI::App& app, Action& action) {
   command->add_option("--file", options->file, "Replays this schedule instead of making one")
       ->type_name("SCHEDULE.json");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
 }
 
 }  // namespace switchyard::apps

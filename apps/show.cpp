@@ -115,6 +115,7 @@ int run(const Options& options) {
   status.reset();
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
+  fmt::print("{}", synthetic_line(job));
   if (options.what == "plan")
     show_plan(job, plans, options);
   else if (options.what == "batch")
@@ -149,7 +150,7 @@ void add_show(CLI::App& app, Action& action) {
                    "Hosts x devices, e.g. 2x8, a hostfile, or a cluster's name or file (default: all ranks on one "
                    "host)")
       ->type_name("HOSTSxDEVICES|NAME|FILE");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
 }
 
 }  // namespace switchyard::apps

@@ -40,14 +40,14 @@ struct Options {
 };
 
 /// Means over the steps; peaks are the highest. limit: bytes that a rank may use; bound: what a rank needs at the worst
-/// pace, as training compares it with the limit.
+/// pace, as training compares it with the limit; checkpoint_copy: bytes of the largest copy for a checkpoint.
 struct Figures {
   double step_seconds = 0, utilization = 0, tokens = 0;
   simulator::RankTime mean;
   std::vector<double> steps;           // seconds of each step
   std::vector<std::vector<int>> used;  // buckets of each step
   std::vector<i64> peak, activations;  // bytes per rank; activations: those kept for the backward pass
-  i64 limit = 0, bound = 0;
+  i64 limit = 0, bound = 0, checkpoint_copy = 0;
   bool fits() const { return bound <= limit; }
 };
 
@@ -92,7 +92,6 @@ void write_report(const Options& options, const config::Job& job, const compiler
   files::write_text(options.report + "/report.html",
                     report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));
   simulator::write_trace(options.report + "/trace.json", step.program, simulated);
-  fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
 }
 
 // "79.25 GiB, of which 4.00 GiB are reserved".
@@ -112,15 +111,16 @@ std::string verdict(const Figures& f) {
 }
 
 Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans,
-                     const cluster::Hardware& hardware, StatusLine& status) {
+                     const cluster::Hardware& hardware, const Progress& progress) {
   const config::Job limited = within_memory(job, hardware);  // so that steps prefetch no more than fits
   Figures figures;
   figures.limit = limited.run.memory_budget.count;
-  status.now("assembling the steps");
-  const std::vector<PlannedStep> steps = first_steps(limited, plans, hardware, options.steps);
+  progress.print(synthetic_line(job));
+  progress.now("assembling the steps");
+  const std::vector<PlannedStep> steps = first_steps(limited, plans, hardware, options.steps, progress);
   const double share = 1 / static_cast<double>(steps.size());
   for (const PlannedStep& step : steps) {
-    status.now(fmt::format("simulating step {} of {}", &step - steps.data() + 1, steps.size()));
+    progress.now(fmt::format("simulating step {} of {}", &step - steps.data() + 1, steps.size()));
     std::future<void> memory = std::async(
         std::launch::async, [&] { add_memory(figures, step, plans); });  // writes no field that the simulation writes
     const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
@@ -141,7 +141,24 @@ Figures simulate_job(const Options& options, const config::Job& job, const compi
     figures.tokens += share * std::accumulate(step.lengths.begin(), step.lengths.end(), 0.0);
     memory.get();
   }
+  figures.checkpoint_copy = checkpoint_copy(job, plans);
   return figures;
+}
+
+struct Simulated {
+  config::Job job;
+  cluster::Hardware hardware;
+  Figures figures;
+};
+
+Simulated simulated(const Options& options, const Progress& progress) {
+  config::Errors errors;
+  config::Job job = open_job(draft_of(options.job, JobKind::given, errors), errors);
+  cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
+  progress.now("planning switches and reductions");
+  const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
+  Figures figures = simulate_job(options, job, plans, hardware, progress);
+  return {std::move(job), std::move(hardware), std::move(figures)};
 }
 
 void print(const Figures& f, const cluster::Hardware& hardware) {
@@ -161,35 +178,33 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
              room_of(hardware.device));
 }
 
+nlohmann::json json_of(const Figures& f) {
+  return {{"step_seconds", f.step_seconds},
+          {"seconds_of_steps", f.steps},
+          {"buckets_of_steps", f.used},
+          {"compute_seconds", f.mean.compute},
+          {"communication_seconds", f.mean.communication},
+          {"overlap_seconds", f.mean.overlap},
+          {"idle_seconds", f.mean.idle},
+          {"peak_bytes", f.peak},
+          {"peak_bound_bytes", f.bound},
+          {"activation_bytes", f.activations},
+          {"checkpoint_copy_bytes", f.checkpoint_copy},
+          {"usable_bytes", f.limit},
+          {"fits", f.fits()},
+          {"model_flops_utilization", f.utilization}};
+}
+
 int run(const Options& options) {
-  config::Errors errors;
-  const config::Job job = open_job(draft_of(options.job, JobKind::given, errors), errors);
-  const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
-  std::optional<StatusLine> status(std::in_place, "simulate", "planning switches and reductions");
-  const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
-  const Figures f = simulate_job(options, job, plans, hardware, *status);
+  std::optional<StatusLine> status(std::in_place, "simulate", "reading the job");
+  const Simulated result = simulated(options, shown_on(*status));
   status.reset();
-  print(f, hardware);
-  if (job.run.choose_buckets) fmt::print("  buckets that steps chose: {}\n", fmt::join(f.used, " "));
-  const i64 copy = checkpoint_copy(job, plans);
-  fmt::print("{}", checkpoint_copy_line(copy));
-  if (options.json) {
-    const nlohmann::json object = {{"step_seconds", f.step_seconds},
-                                   {"seconds_of_steps", f.steps},
-                                   {"buckets_of_steps", f.used},
-                                   {"compute_seconds", f.mean.compute},
-                                   {"communication_seconds", f.mean.communication},
-                                   {"overlap_seconds", f.mean.overlap},
-                                   {"idle_seconds", f.mean.idle},
-                                   {"peak_bytes", f.peak},
-                                   {"peak_bound_bytes", f.bound},
-                                   {"activation_bytes", f.activations},
-                                   {"checkpoint_copy_bytes", copy},
-                                   {"usable_bytes", f.limit},
-                                   {"fits", f.fits()},
-                                   {"model_flops_utilization", f.utilization}};
-    fmt::print("{}\n", object.dump());
-  }
+  const Figures& f = result.figures;
+  if (!options.report.empty()) fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
+  print(f, result.hardware);
+  if (result.job.run.choose_buckets) fmt::print("  buckets that steps chose: {}\n", fmt::join(f.used, " "));
+  fmt::print("{}", checkpoint_copy_line(f.checkpoint_copy));
+  if (options.json) fmt::print("{}\n", json_of(f).dump());
   return f.fits() ? 0 : kDoesNotFit;
 }
 
@@ -218,7 +233,11 @@ void add_simulate(CLI::App& app, Action& action) {
       ->needs("--report")
       ->type_name("DP,TP,PP|all");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] {
+    action = {
+        .run = [options] { return run(*options); },
+        .figures = [options](const Progress& progress) { return json_of(simulated(*options, progress).figures); }};
+  });
 }
 
 }  // namespace switchyard::apps

@@ -51,9 +51,49 @@ std::optional<Seconds> time_of(const switching::MovePlan& plan, const cluster::H
   return cost::rounds_over(*hardware, cluster, rounds);
 }
 
-void print_table(const Options& o, const cluster::Cluster& cluster, const compiler::SwitchFigures& f,
-                 std::optional<Seconds> time, double planning, double mapping) {
-  if (time) fmt::print("Switch in {} on {}\n", format_duration(*time), o.cluster);
+struct Planned {
+  cluster::Cluster cluster;
+  compiler::SwitchFigures figures;
+  std::optional<Seconds> time;       // where the cluster's rates are known
+  double planning = 0, mapping = 0;  // seconds
+};
+
+Planned planned(const Options& o, const Progress& progress) {
+  std::optional<cluster::Hardware> hardware;
+  if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks_of(o));
+  cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);
+  const config::ModelConfig model = model_of(o.model);
+  const auto strategy = [&](const std::string& spec) {
+    config::Strategy made = config::strategy_from_spec(spec, cluster.ranks(), model.layers);
+    config::validate(made, model, cluster.ranks());
+    return made;
+  };
+  const config::Strategy from = strategy(o.from), to = strategy(o.to);
+  std::optional<config::Strategy> home;
+  if (o.home != "none") home = strategy(o.home);
+  const switching::Planner planner = config::switch_planner_from(o.planner);
+  const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
+
+  progress.now("planning the switch");
+  auto start = Clock::now();
+  const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
+  const double mapping = seconds_since(start);
+  progress.poll();
+  start = Clock::now();
+  const switching::MovePlan plan =
+      switching::plan_switch(maps.units, maps.from, maps.compute_copy, maps.to, cluster, planner);
+  const double planning = seconds_since(start);
+  progress.poll();
+  const compiler::SwitchFigures figures = compiler::switch_figures(graph, maps, plan, cluster);
+  const std::optional<Seconds> time =
+      time_of(plan, hardware ? &*hardware : nullptr, cluster, size_of(graph.precision().compute));
+  return {std::move(cluster), figures, time, planning, mapping};
+}
+
+void print_table(const Options& o, const Planned& result) {
+  const cluster::Cluster& cluster = result.cluster;
+  const compiler::SwitchFigures& f = result.figures;
+  if (result.time) fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
   fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision,
              count_of(cluster.hosts(), "host"), count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
              o.home == "none" ? "" : " and home on " + o.home);
@@ -70,53 +110,31 @@ void print_table(const Options& o, const cluster::Cluster& cluster, const compil
   line("most received by a rank", f.max_receive_bytes);
   line("one layer's parameters", f.layer_bytes);
   fmt::print("\n  {} messages, planned in {} (layouts of the strategies: {})\n", f.messages,
-             format_duration({planning}), format_duration({mapping}));
+             format_duration({result.planning}), format_duration({result.mapping}));
+}
+
+nlohmann::json json_of(const Planned& result) {
+  const compiler::SwitchFigures& f = result.figures;
+  return {{"inter_host_bytes", f.inter_host_bytes},
+          {"intra_host_bytes", f.intra_host_bytes},
+          {"inter_host_bound_bytes", f.inter_host_bound_bytes},
+          {"layers_inter_host_bytes", f.layers_inter_host_bytes},
+          {"layers_inter_host_bound_bytes", f.layers_inter_host_bound_bytes},
+          {"layer_bytes", f.layer_bytes},
+          {"max_send_bytes", f.max_send_bytes},
+          {"max_receive_bytes", f.max_receive_bytes},
+          {"messages", f.messages},
+          {"seconds", result.time ? nlohmann::json(result.time->count) : nlohmann::json()},
+          {"planning_seconds", result.planning},
+          {"mapping_seconds", result.mapping}};
 }
 
 int run(const Options& o) {
-  std::optional<cluster::Hardware> hardware;
-  if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks_of(o));
-  const cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);
-  const config::ModelConfig model = model_of(o.model);
-  const auto strategy = [&](const std::string& spec) {
-    config::Strategy made = config::strategy_from_spec(spec, cluster.ranks(), model.layers);
-    config::validate(made, model, cluster.ranks());
-    return made;
-  };
-  const config::Strategy from = strategy(o.from), to = strategy(o.to);
-  std::optional<config::Strategy> home;
-  if (o.home != "none") home = strategy(o.home);
-  const switching::Planner planner = config::switch_planner_from(o.planner);
-  const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
-
-  std::optional<StatusLine> status(std::in_place, "switch-plan", "planning the switch");
-  auto start = Clock::now();
-  const compiler::SwitchMaps maps = compiler::switch_maps(graph, from, to, home ? &*home : nullptr);
-  const double mapping = seconds_since(start);
-  start = Clock::now();
-  const switching::MovePlan plan =
-      switching::plan_switch(maps.units, maps.from, maps.compute_copy, maps.to, cluster, planner);
-  const double planning = seconds_since(start);
-  const compiler::SwitchFigures f = compiler::switch_figures(graph, maps, plan, cluster);
-  const std::optional<Seconds> time =
-      time_of(plan, hardware ? &*hardware : nullptr, cluster, size_of(graph.precision().compute));
+  std::optional<StatusLine> status(std::in_place, "switch-plan", "building the model");
+  const Planned result = planned(o, shown_on(*status));
   status.reset();
-  print_table(o, cluster, f, time, planning, mapping);
-  if (o.json) {
-    const nlohmann::json object = {{"inter_host_bytes", f.inter_host_bytes},
-                                   {"intra_host_bytes", f.intra_host_bytes},
-                                   {"inter_host_bound_bytes", f.inter_host_bound_bytes},
-                                   {"layers_inter_host_bytes", f.layers_inter_host_bytes},
-                                   {"layers_inter_host_bound_bytes", f.layers_inter_host_bound_bytes},
-                                   {"layer_bytes", f.layer_bytes},
-                                   {"max_send_bytes", f.max_send_bytes},
-                                   {"max_receive_bytes", f.max_receive_bytes},
-                                   {"messages", f.messages},
-                                   {"seconds", time ? nlohmann::json(time->count) : nlohmann::json()},
-                                   {"planning_seconds", planning},
-                                   {"mapping_seconds", mapping}};
-    fmt::print("{}\n", object.dump());
-  }
+  print_table(o, result);
+  if (o.json) fmt::print("{}\n", json_of(result).dump());
   return 0;
 }
 
@@ -149,7 +167,10 @@ void add_switch_plan(CLI::App& app, Action& action) {
   command->add_option("--precision", options->precision, "Precision of the parameters: bf16, fp32 or fp64")
       ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] {
+    action = {.run = [options] { return run(*options); },
+              .figures = [options](const Progress& progress) { return json_of(planned(*options, progress)); }};
+  });
 }
 
 }  // namespace switchyard::apps

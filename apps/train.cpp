@@ -135,7 +135,7 @@ void add_train(CLI::App& app, Action& action) {
       ->excludes(resume);
   command->add_flag("--help-keys", options->help_keys, "Prints every key of a job file");
   command->callback([options, &action] {
-    action = [options] {
+    action.run = [options] {
       if (options->help_keys) {
         fmt::print("{}", config::help_keys());
         return 0;

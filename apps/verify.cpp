@@ -32,7 +32,7 @@ void add_verify(CLI::App& app, Action& action) {
   command->add_option("--precision", options->precision, "fp64, fp32 or bf16")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {
-    action = [options] {
+    action.run = [options] {
       options->settings.precision = precision_from(options->precision);
       const train::VerifyResult r = train::verify(options->settings, comm::launch_from_environment());
       if (!r.first_rank) return 0;  // rank 0 has the result

@@ -1,5 +1,6 @@
 # cmake --install: a prefix with the programs (bin), what they read (share/switchyard: the Python half, cluster files,
-# recipes, the demo's job), and the pure layers as a CMake package, for find_package(Switchyard). The prefix may be moved.
+# recipes, the demo's job), the Python module, and the pure layers as a CMake package, for find_package(Switchyard). The
+# prefix may be moved.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -21,6 +22,16 @@ else()
   set_target_properties(${programs} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 install(TARGETS ${programs} RUNTIME COMPONENT runtime)
+if(TARGET switchyard_native)  # beside the module that uses it
+  if(SKBUILD)
+    set_target_properties(switchyard_native PROPERTIES INSTALL_RPATH "$ORIGIN/lib")
+    set(beside .)
+  else()
+    set_target_properties(switchyard_native PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
+    set(beside ${shared}/python/switchyard)
+  endif()
+  install(TARGETS switchyard_native LIBRARY DESTINATION ${beside} COMPONENT runtime)
+endif()
 install(DIRECTORY python/switchyard_data DESTINATION ${shared}/python COMPONENT runtime FILES_MATCHING PATTERN "*.py")
 if(NOT SKBUILD)  # a wheel has this module beside the programs
   install(DIRECTORY python/switchyard DESTINATION ${shared}/python COMPONENT runtime FILES_MATCHING PATTERN "*.py")

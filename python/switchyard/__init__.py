@@ -5,13 +5,14 @@
     found["step_seconds"], found["chosen"]
 
 plan, simulate and switch_plan take the options of the commands as keywords (`a_b=1` is `--a-b 1`, True is the flag
-alone, a list repeats the option) and return what the command prints with --json. They raise Error with the command's
-message if it fails.
+alone, a list repeats the option) and return what the command prints with --json. They compute within this process, in
+the library _native, print nothing, and let other threads go on. They raise Error with the command's message if it
+fails.
 """
 
+import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -54,12 +55,28 @@ def _words(options):
                 yield from (option, str(item))
 
 
+def _library():
+    """The library _native: in a wheel and a prefix beside this file, for the source folder in the build folder."""
+    name = __name__ + "._native"
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name != name:
+            raise
+    folder = str(Path(program()).parent / "module")
+    if folder not in __path__:
+        __path__.append(folder)
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        raise Error(f"there is no library _native for Python {sys.version_info[0]}.{sys.version_info[1]} in "
+                    f"{' or '.join(__path__)}. Install the wheel, or build Switchyard with nanobind in .venv, "
+                    "which `make build` installs, and Python's headers (python3-dev).") from missing
+
+
 def _figures(command, job=None, **options):
-    words = [program(), command, *([] if job is None else [str(job)]), *_words(options), "--json"]
-    done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
-    if not done.stdout:  # a job that does not fit has figures, too
-        raise Error(done.stderr.strip().removeprefix("switchyard: "))
-    return json.loads(done.stdout.splitlines()[-1])
+    words = [*([] if job is None else [str(job)]), *_words(options)]
+    return json.loads(_library().figures(command, [os.fsencode(word) for word in words]))
 
 
 def plan(job=None, **options):

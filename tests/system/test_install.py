@@ -83,6 +83,19 @@ def test_recipes_clusters_and_notices_are_installed(prefix):
         assert (shared / name).is_file(), name
 
 
+def test_the_module_of_a_moved_prefix_plans_and_simulates(prefix, tmp_path):
+    script = ("import switchyard\n"
+              "options = {'model': '7b', 'context': 1024, 'sequences': 16, 'cluster': 'h100-80g'}\n"
+              "print(switchyard.simulate(**options, strategy='4,2,1')['fits'], switchyard.__file__)\n"
+              "print(switchyard.plan(**options, ranks=8, buckets=1)['proven'], switchyard._native.__file__)")
+    module = prefix / "share/switchyard/python"
+    environment = {name: value for name, value in tiny.ENVIRONMENT.items() if name != "SWITCHYARD_PROGRAM"}
+    done = tiny.run([tiny.PYTHON, "-c", script], cwd=tmp_path, environment=environment | {"PYTHONPATH": str(module)})
+    assert (done.returncode, done.stderr) == (0, "")
+    for line in done.stdout.splitlines():
+        assert line.startswith(f"True {module}/switchyard/")
+
+
 def test_another_project_finds_the_pure_layers(prefix, tmp_path):
     (tmp_path / "CMakeLists.txt").write_text(CMAKELISTS)
     (tmp_path / "main.cpp").write_text(MAIN)

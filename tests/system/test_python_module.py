@@ -7,7 +7,10 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import textwrap
+import threading
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from email.parser import Parser
 from pathlib import Path
 
@@ -31,7 +34,13 @@ foreach(name switchyard switchyard-device)
   add_executable(${{name}} ${{CMAKE_BINARY_DIR}}/main.cpp)
   add_custom_command(TARGET ${{name}} POST_BUILD COMMAND ${{CMAKE_COMMAND}} -E copy {built}/${{name}} $<TARGET_FILE:${{name}}>)
 endforeach()
-add_dependencies(switchyard switchyard-device)
+file(GLOB library {built}/module/_native.*.so)
+get_filename_component(name ${{library}} NAME)
+add_library(switchyard_native MODULE ${{CMAKE_BINARY_DIR}}/main.cpp)
+set_target_properties(switchyard_native PROPERTIES PREFIX "" OUTPUT_NAME ${{name}} SUFFIX "")
+add_custom_command(TARGET switchyard_native POST_BUILD
+                   COMMAND ${{CMAKE_COMMAND}} -E copy ${{library}} $<TARGET_FILE:switchyard_native>)
+add_dependencies(switchyard switchyard-device switchyard_native)
 add_library(switchyard_libraries INTERFACE)
 include(cmake/install.cmake)
 """
@@ -66,6 +75,130 @@ def test_what_does_not_fit_has_figures_and_what_is_wrong_raises():
         switchyard.plan(model="7b", cluster="h100-80g")
     with pytest.raises(switchyard.Error, match="nowhere.toml: can't read the job file"):
         switchyard.plan("nowhere.toml", cluster="h100-80g")
+
+
+def in_python(script, *arguments, **variables):
+    """What a script that has imported the module prints."""
+    environment = tiny.ENVIRONMENT | {"PYTHONPATH": str(tiny.ROOT / "python"), "SWITCHYARD_PROGRAM": tiny.PROGRAM}
+    options = f"import switchyard\nOPTIONS = {OPTIONS!r}\n"
+    done = tiny.run([tiny.PYTHON, "-c", options + textwrap.dedent(script), *arguments],
+                    environment=environment | variables)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_no_process_is_started():
+    assert in_python("""
+        import os, sys
+        started = {"subprocess.Popen", "os.fork", "os.posix_spawn", "os.system", "os.exec"}
+        seen = []
+        sys.addaudithook(lambda event, _: seen.append(event) if event in started else None)
+        switchyard.plan(**OPTIONS, ranks=8, buckets=1)
+        switchyard.simulate(**OPTIONS, strategy="4,2,1")
+        switchyard.switch_plan("2,4,2", "4,4,1", model="7b", cluster="2x8")
+        try:
+            os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            print(seen)
+        """) == "[]\n"
+
+
+def test_nothing_is_printed(tmp_path):
+    """Where the commands print while they compute: a range of batch sizes, no data, a report, an explanation."""
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "nowhere", [(tiny.LONGEST, "1,2,1")])
+    assert in_python("""
+        import sys
+        found = switchyard.plan(**OPTIONS | {"sequences": "8..16"}, ranks=8, buckets=1, explain=True,
+                                out=sys.argv[2] + "/planned.toml")
+        assert found["sequences"] in (8, 16)
+        assert switchyard.simulate(sys.argv[1], cluster="demo", report=sys.argv[2])["fits"]
+        """, job, tmp_path) == ""
+    assert (tmp_path / "planned.toml").is_file() and (tmp_path / "report.html").is_file()
+
+
+def test_bad_input_raises_what_the_command_says():
+    plan, simulate, switch_plan = switchyard.plan, switchyard.simulate, switchyard.switch_plan
+    for call, message in (
+            (lambda: plan("no-\udcff.toml", cluster="h100-80g"), "no-\udcff.toml: can't read the job file"),
+            (lambda: plan(**OPTIONS, colour="red"), "not expected: --colour"),
+            (lambda: plan(**OPTIONS, seconds=-1), "--seconds -1: must be a number"),
+            (lambda: plan(**OPTIONS, ranks=8, set="run.rank=1"), "Did you mean run.ranks?"),
+            (lambda: simulate(**OPTIONS, strategy="4,2,1", steps=0), "--steps: Value 0 not in range"),
+            (lambda: simulate(**OPTIONS, strategy="3,2"), 'strategy "3,2" is not "dp,tp,pp"'),
+            (lambda: simulate(**OPTIONS, strategy="4,2,1", report="/proc/no"), "cannot make folder /proc/no"),
+            (lambda: simulate(**OPTIONS, strategy="4,2,1", help=True), "`switchyard simulate --help`"),
+            (lambda: switch_plan("2,4,2", "4,4,1", model="7b", cluster="none"), "none")):
+        with pytest.raises(switchyard.Error) as raised:
+            call()
+        said = str(raised.value)
+        assert message in said and not said.startswith(("switchyard: ", "internal error: "))
+    with pytest.raises(ValueError, match="null byte"):
+        plan("job\0.toml", cluster="h100-80g")
+
+
+def without_times(figures):
+    return {name: value for name, value in figures.items()
+            if name not in ("seconds", "planning_seconds", "mapping_seconds")}
+
+
+def test_threads_compute_at_once_what_one_computes():
+    def switch(from_, to):
+        return lambda: switchyard.switch_plan(from_, to, model="7b", cluster="2x8")
+
+    calls = [lambda: switchyard.plan(**OPTIONS, ranks=8), lambda: switchyard.plan(**OPTIONS, ranks=4),
+             lambda: switchyard.simulate(**OPTIONS, strategy="4,2,1"),
+             lambda: switchyard.simulate(**OPTIONS, strategy="2,4,1"),
+             switch("2,4,2", "4,4,1"), switch("4,4,1", "2,8,1"), switch("1,8,2", "2,4,2")]
+    alone = [without_times(call()) for call in calls]
+    order = [0, 1] + 10 * [2, 3] + 25 * [4, 5, 6]  # short calls often read their options while others read theirs
+    with ThreadPoolExecutor(6) as threads:
+        for number, found in zip(order, threads.map(lambda number: without_times(calls[number]()), order), strict=True):
+            assert found == alone[number]
+
+
+def test_other_threads_go_on():
+    assert switchyard.simulate(**OPTIONS, strategy="4,2,1")["fits"]  # the library is loaded
+    begun, ended = threading.Event(), threading.Event()
+
+    def compute():
+        begun.set()
+        switchyard.plan(**OPTIONS | {"context": 8192, "lengths": "commoncrawl"}, ranks=8)
+        ended.set()
+
+    thread = threading.Thread(target=compute)
+    thread.start()
+    begun.wait()
+    turns = 0
+    while not ended.wait(0.001):
+        turns += 1
+    thread.join()
+    assert turns > 20
+
+
+def test_an_interrupt_ends_a_long_search():
+    """The search would take until its limit, half an hour."""
+    assert in_python("""
+        import os, signal, threading, time
+        threading.Timer(1, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+        start = time.monotonic()
+        try:
+            switchyard.plan(model="32b", context=32768, lengths="commoncrawl", sequences=2048, cluster="a800-80g",
+                            ranks=64, seconds=1800)
+        except KeyboardInterrupt:
+            print("interrupted", time.monotonic() - start < 900)
+        """) == "interrupted True\n"
+
+
+def test_without_its_library_the_module_says_what_to_do(tmp_path):
+    (tmp_path / "switchyard").write_text("")
+    assert in_python("""
+        try:
+            switchyard.simulate(**OPTIONS, strategy="4,2,1")
+        except switchyard.Error as error:
+            print(error)
+        """, SWITCHYARD_PROGRAM=str(tmp_path / "switchyard")).endswith(
+            f"or {tmp_path}/module. Install the wheel, or build Switchyard with nanobind in .venv, which `make build` "
+            "installs, and Python's headers (python3-dev).\n")
 
 
 def test_runs_and_corpora_are_read(tmp_path):
@@ -127,8 +260,10 @@ def test_the_wheel_has_the_version_of_the_program_and_the_packages_that_it_needs
     assert told["Name"] == "switchyard" and told["Version"] == version
     needed = {Requirement(line) for line in (tiny.ROOT / "packages/requirements.in").read_text().splitlines()
               if line and not line.startswith("#")}
-    assert {Requirement(line) for line in told.get_all("Requires-Dist")} == needed - {Requirement("bokeh>=3.9,<4")}
-    assert "bokeh" in (tiny.ROOT / "pyproject.toml").read_text(), "BokehJS is within the program"
+    within = {Requirement("bokeh>=3.9,<4"), Requirement("nanobind>=3.1,<4")}  # parts of them are in the wheel
+    assert {Requirement(line) for line in told.get_all("Requires-Dist")} == needed - within
+    requires = re.search(r"^requires = (.*)$", (tiny.ROOT / "pyproject.toml").read_text(), re.MULTILINE)[1]
+    assert within <= {Requirement(item) for item in json.loads(requires)}
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +304,9 @@ def test_the_installed_wheel_is_a_module_and_a_program(wheel, tmp_path):
     version = re.search(r'kVersion = "([^"]+)"', (tiny.ROOT / "src/base/version.hpp").read_text())[1]
     for words in ([wheel, "-m", "switchyard"], [wheel.parent / "switchyard"]):
         assert from_wheel(*words, "--version", cwd=tmp_path) == f"switchyard {version}\n"
+    figures = from_wheel(wheel, "-c", f"import switchyard; print(switchyard.simulate(**{OPTIONS}, strategy='4,2,1'))",
+                         cwd=tmp_path)
+    assert "'step_seconds'" in figures
     told = from_wheel(wheel, "-m", "switchyard", "simulate", "--model", "7b", "--context", "1024", "--sequences", "16",
                       "--cluster", "h100-80g", "--strategy", "4,2,1", "--json", cwd=tmp_path)
     assert json.loads(told.splitlines()[-1])["step_seconds"] > 0
