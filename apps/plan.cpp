@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -127,6 +128,7 @@ struct Planned {
   planner::Found found;
   std::vector<JudgedPlan> plans;
   double limit = 0, seconds = 0;  // of the search
+  bool single = false;            // only single strategies were searched
   i64 sequences() const { return opened.job.batch.sequences; }
   const JudgedPlan& best() const { return plans.front(); }
   double tokens_per_second() const {
@@ -144,6 +146,7 @@ Planned planned(const Options& options, i64 sequences, double part, const Progre
   if (sequences > 0) progress.now(fmt::format("searching for plans of {} documents a step", sequences));
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}};
   result.limit = part * seconds_for(options, result.opened.hardware);
+  result.single = options.most_buckets == 1;
   progress.print(synthetic_line(result.opened.job));
   const auto start = Clock::now();
   result.planner =
@@ -204,10 +207,16 @@ std::string verdict(const Planned& planned) {
   const JudgedPlan &best = planned.best(), *single = best_single(planned);
   std::string text = step_words(best.seconds, planned.tokens_per_second() * best.seconds, matmul_share(planned, best));
   text += fmt::format(", {}", planner::memory_of(best.peak, planned.planner->memory()));
-  if (best.single())
+  const bool proven = planned.found.proven;
+  if (best.single() && planned.single)
+    text += "; plans of several strategies were not searched (--buckets 1)";
+  else if (best.single() && proven)
     text += "; one strategy is fastest, switching gains nothing";
+  else if (best.single())
+    text += fmt::format("; no quicker plan of several strategies was found in {:g} s (the limit)", planned.limit);
   else if (single)
-    text += fmt::format("; {:.0f}% quicker than the best single strategy", 100 * (single->seconds / best.seconds - 1));
+    text += fmt::format("; {:.0f}% quicker than the best single strategy{}", 100 * (single->seconds / best.seconds - 1),
+                        proven ? "" : " that was found");
   else
     text += "; no single strategy fits";
   if (best.choice) text += fmt::format("; limited by {}", planner::limit_of(planned.planner->account(*best.choice)));
@@ -236,6 +245,32 @@ std::vector<std::pair<std::string, const JudgedPlan*>> compared(const Planned& p
   return rows;
 }
 
+// "2.9%", "36%": rounded up.
+std::string percent_at_most(double share) {
+  const double percent = 100 * share;
+  return percent < 10 ? fmt::format("{:.1f}%", std::ceil(10 * percent) / 10)
+                      : fmt::format("{:.0f}%", std::ceil(percent));
+}
+
+// What the search did, and what is known of the best plan in the planner's model.
+std::string search_text(const Planned& planned) {
+  const planner::Counts& c = planned.found.counts;
+  std::string text = fmt::format(
+      "{} candidates in {:.2f} s: {} timed, {} excluded ({} by their placement's bound, {} by memory, {} by their own "
+      "bound, {} no better than another of their placement)",
+      c.candidates, planned.seconds, c.timed, c.pruned(), c.rough, c.memory, c.bound, c.dominated);
+  if (c.unexamined > 0) text += fmt::format(", {} not examined", c.unexamined);
+  if (planned.found.proven)
+    return text + fmt::format(
+                      "\nSearched exhaustively; proven optimal in the planner's model: no plan takes less than "
+                      "{}\n",
+                      duration(planned.found.least));
+  return text + fmt::format(
+                    "\nNot proven best in the planner's model: at most {} above the optimum (limit of {:g} s "
+                    "reached; --seconds raises it)\n",
+                    percent_at_most(planned.found.gap()), planned.limit);
+}
+
 void print(const Planned& planned, int top) {
   const cluster::Hardware& hardware = planned.opened.hardware;
   fmt::print("{}\n{}: {} of {}\n\n", verdict(planned), hardware.name, count_of(hardware.hosts, "host"),
@@ -261,20 +296,7 @@ void print(const Planned& planned, int top) {
       fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds),
                  planned_seconds(plan), plan.name, plan.fits ? "" : "; exceeds the memory budget");
   fmt::print("{}", checkpoint_copy_line(planned.best().checkpoint_copy));
-  const planner::Counts& c = planned.found.counts;
-  fmt::print(
-      "{} candidates in {:.2f} s: {:.2f}% excluded by bounds ({} by their placement's, {} by memory, {} by their own, "
-      "{} no better than another of their placement), {} timed\n",
-      c.candidates, planned.seconds, 100.0 * static_cast<double>(c.pruned()) / static_cast<double>(c.candidates),
-      c.rough, c.memory, c.bound, c.dominated, c.timed);
-  if (planned.found.proven)
-    fmt::print("Searched exhaustively; proven optimal in the planner's model: no plan takes less than {}\n",
-               duration(planned.found.least));
-  else
-    fmt::print(
-        "Not proven best in the planner's model: at most {:.2g}% above the optimum (limit of {:g} s reached; "
-        "--seconds raises it)\n",
-        100 * planned.found.gap(), planned.limit);
+  fmt::print("{}", search_text(planned));
 }
 
 // The job for another request, which may have other hardware and documents.
@@ -348,6 +370,7 @@ nlohmann::json json_of(const Planned& planned) {
           {"gap", planned.found.gap()},
           {"candidates", planned.found.counts.candidates},
           {"pruned", planned.found.counts.pruned()},
+          {"unexamined", planned.found.counts.unexamined},
           {"seconds", planned.seconds}};
 }
 

@@ -571,7 +571,7 @@ std::vector<report::Candidate> candidates_of(const std::vector<JudgedPlan>& plan
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, steps_that_stand_for_all(job)));
   Contest contest(job, planner);
-  search_and_simulate(contest, planner, kJudged);
+  search_and_simulate(contest, planner, kJudged);  // without a limit, so what it finds is proven
   const std::vector<JudgedPlan> plans = contest.judged(kJudged);
   // One that fits, if any does; otherwise training reports what is missing.
   const JudgedPlan& best = plans.front();

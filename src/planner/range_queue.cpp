@@ -287,19 +287,23 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   open(opened_);
 }
 
-void RangeQueue::count_rest() const {
-  for (const Entry& entry : entries_) {
-    if (entry.known == Known::degrees)
-      counts_.rough += (entry.end - entry.first) * static_cast<i64>(capacities_.size());
-    else if (entry.known < Known::sums)
-      counts_.rough += std::ranges::count_if(
-          shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
-          [&](const Shape& one) { return alike(shape(entry.first), one); });
-    else
-      ++counts_.bound;
-  }
-  for (const Candidates& of_placement : candidates_) counts_.bound += static_cast<i64>(of_placement.aside.size());
-  counts_.bound += std::ranges::count(options_, false, &Option::exact);
+void RangeQueue::count_rest(double enough) const {
+  const auto number_of = [&](const Entry& entry) -> i64 {
+    if (entry.known == Known::degrees) return (entry.end - entry.first) * static_cast<i64>(capacities_.size());
+    if (entry.known >= Known::sums) return 1;
+    return std::ranges::count_if(
+        shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
+        [&](const Shape& one) { return alike(shape(entry.first), one); });
+  };
+  const auto count = [&](double least, i64& excluded, i64 number) {
+    (least < enough ? counts_.unexamined : excluded) += number;
+  };
+  for (const Entry& entry : entries_)
+    count(entry.least(), entry.known < Known::sums ? counts_.rough : counts_.bound, number_of(entry));
+  for (const Candidates& of_placement : candidates_)
+    for (const Entry& entry : of_placement.aside) count(entry.least(), counts_.bound, 1);
+  for (const Option& option : options_)
+    if (!option.exact) count(option.least(), counts_.bound, 1);
 }
 
 }  // namespace switchyard::planner

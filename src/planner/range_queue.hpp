@@ -54,8 +54,9 @@ class RangeQueue {
   const std::vector<Option>& options() const { return options_; }
   /// Makes an option exact. Candidates set aside for it may become options.
   void time(size_t option);
-  /// Adds the candidates that were never timed to the counts.
-  void count_rest() const;
+  /// Adds the candidates that were never timed to the counts: those whose bound is below `enough` seconds as
+  /// unexamined, the others as excluded by it.
+  void count_rest(double enough = 0) const;
   /// Number of options that were made exact.
   size_t timed() const { return times_; }
   /// Numbers of placements are less.

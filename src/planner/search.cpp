@@ -74,8 +74,7 @@ class Search {
       find(least);
       found_.least = least;
     }
-    for (const auto& queue : ranges_.queues)
-      if (queue) queue->count_rest();
+    count_rest();
     return std::move(found_);
   }
 
@@ -94,6 +93,15 @@ class Search {
       if (all) limit = kNoLimit;  // one more round
       if (plans_.made() - made < kCheap) deeper *= 2;
     }
+  }
+
+  // What a search that was stopped has left is excluded only by bounds with which no plan is quicker than the best one.
+  void count_rest() {
+    cover_ranges();
+    for_ranges([&](Range range) {
+      if (const RangeQueue* q = queue(range))
+        q->count_rest(found_.proven ? 0 : enough() - least_finish_ - rest_of(range));
+    });
   }
 
   size_t slot(Range range) const { return ranges_.slot(range); }

@@ -36,13 +36,14 @@ struct Choice {
 /// capacity of micro-batches.
 struct Counts {
   i64 candidates = 0;
-  i64 rough = 0;      // by its placement's bound: no plan with it can be among the best
-  i64 memory = 0;     // by memory: it needs more than a rank has, wherever home is
-  i64 bound = 0;      // by its own bound
-  i64 dominated = 0;  // another candidate of the placement is at least as fast and takes no more memory
-  i64 timed = 0;      // not pruned: packed and replayed
-  i64 steps = 0;      // work of the search, of about a microsecond each; the same on every machine
-  i64 pruned() const { return candidates - timed; }
+  i64 rough = 0;       // by its placement's bound: no plan with it can be among the best
+  i64 memory = 0;      // by memory: it needs more than a rank has, wherever home is
+  i64 bound = 0;       // by its own bound
+  i64 dominated = 0;   // another candidate of the placement is at least as fast and takes no more memory
+  i64 timed = 0;       // not pruned: packed and replayed
+  i64 unexamined = 0;  // not pruned: the search was stopped while plans with it might have been quicker
+  i64 steps = 0;       // work of the search, of about a microsecond each; the same on every machine
+  i64 pruned() const { return candidates - timed - unexamined; }
 };
 
 /// dp, mesh_key, pp, and with several hosts whether neighbours are stages of a pipeline.

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
 #include <map>
 
 #include "small_problems.hpp"
@@ -78,6 +80,27 @@ TEST(RangeQueue, counts_what_was_never_looked_at) {
   EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, other.candidates());
   EXPECT_EQ(c.timed, 1);
   EXPECT_GT(c.rough + c.bound, 0);
+}
+
+TEST(RangeQueue, a_stopped_search_excludes_only_what_its_bounds_exclude) {
+  Case one(3);
+  RangeQueue queue = one.queue();
+  while (queue.options().empty()) queue.refine();
+  const Counts before = one.counts;
+  const auto sum = [](const Counts& c) { return c.rough + c.memory + c.bound + c.dominated + c.timed + c.unexamined; };
+  queue.count_rest(queue.least());
+  EXPECT_EQ(one.counts.unexamined, 0) << "no bound is below the least one";
+  EXPECT_EQ(sum(one.counts), one.candidates());
+  one.counts = before;
+  queue.count_rest(std::nextafter(queue.least(), kEndless));
+  EXPECT_GT(one.counts.unexamined, 0);
+  EXPECT_GT(one.counts.rough + one.counts.bound, 0);
+  EXPECT_EQ(sum(one.counts), one.candidates());
+  EXPECT_EQ(one.counts.pruned(), one.candidates() - one.counts.timed - one.counts.unexamined);
+  one.counts = before;
+  queue.count_rest(kEndless);
+  EXPECT_EQ(one.counts.rough + one.counts.bound, 0) << "bounds exclude nothing";
+  EXPECT_EQ(sum(one.counts), one.candidates());
 }
 
 TEST(RangeQueue, opened_options_are_bounds_until_they_are_timed) {

@@ -199,7 +199,7 @@ TEST(Search, finds_what_trying_every_plan_finds) {
     for (const Choice& choice : found.best)
       if (std::ranges::any_of(choice.phases, [](const Phase& phase) { return phase.shape.placement.zero > 1; })) ++cut;
     const Counts& c = found.counts;
-    EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, c.candidates);
+    EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, c.candidates) << "nothing is unexamined";
   }
   EXPECT_LT(nothing_fits, 30);
   EXPECT_LT(ties, 10);
@@ -237,7 +237,7 @@ TEST(Search, no_other_order_or_home_of_a_plan_is_quicker) {
 }
 
 TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
-  int stopped = 0, better_later = 0;
+  int stopped = 0, better_later = 0, unexamined = 0;
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem problem(seed);
     const Found whole = search(problem.model, problem.transfers, problem.shapes, problem.settings);
@@ -263,11 +263,18 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
       if (asked <= most) {
         EXPECT_TRUE(found.proven);
       }
+      const Counts& c = found.counts;
+      EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed + c.unexamined, c.candidates);
+      if (found.proven) {
+        EXPECT_EQ(c.unexamined, 0);
+      }
+      if (c.unexamined > 0) ++unexamined;
       if (!found.proven) ++stopped;
       if (choice.seconds > best * (1 + 1e-9)) ++better_later;
     }
   }
   EXPECT_GE(stopped, static_cast<int>(kBounded) / 2);
+  EXPECT_GE(unexamined, static_cast<int>(kBounded) / 2);
   if (kBounded > 10) {
     EXPECT_GT(better_later, 0);
   }

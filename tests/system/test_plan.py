@@ -7,7 +7,7 @@ import re
 import pytest
 import tiny_runs as tiny
 
-KEYS = {"chosen", "order", "step_seconds", "planned_seconds", "own", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "seconds"}
+KEYS = {"chosen", "order", "step_seconds", "planned_seconds", "own", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "unexamined", "seconds"}
 
 
 # Two hosts of four devices, 800 Mbit/s inside and 200 Mbit/s between them.
@@ -268,9 +268,28 @@ def test_a_plan_is_proven_unless_the_limit_is_reached():
     words = [tiny.PROGRAM, "plan", "--model", "7b", "--context", "65536", "--lengths", "commoncrawl", "--cluster", "h100-80g", "--ranks", "16", "--json"]
     whole, result = (tiny.run([*words, "--seconds", seconds]) for seconds in ("0", "1e-9"))
     whole, found = (json.loads(one.stdout.splitlines()[-1]) for one in (whole, result))
-    assert whole["proven"] and whole["gap"] == 0
+    assert whole["proven"] and whole["gap"] == 0 and whole["unexamined"] == 0
     assert found["planned_seconds"] <= whole["planned_seconds"] * (1 + found["gap"]) * (1 + 1e-9)
     assert not found["proven"] and "Not proven best in the planner's model: at most " in result.stdout and "--seconds raises it" in result.stdout
+
+
+CUT_OFF = ["--model", "7b", "--cluster", "h100-80g", "--ranks", "64", "--context", "131072", "--lengths", "commoncrawl", "--seconds", "0.01"]
+
+
+def test_a_search_that_is_cut_off_claims_nothing_of_plans_that_it_did_not_examine():
+    result = tiny.run([tiny.PROGRAM, "plan", *CUT_OFF, "--json"])
+    text, found = " ".join(result.stdout.split()), json.loads(result.stdout.splitlines()[-1])
+    if len(found["chosen"]) == 1:
+        assert "; no quicker plan of several strategies was found in 0.01 s (the limit); limited by" in text, text
+    assert "switching gains nothing" not in text
+    candidates, timed, excluded, *reasons, unexamined = map(int, re.search(
+        r"(\d+) candidates in [\d.]+ s: (\d+) timed, (\d+) excluded \((\d+) by their placement's bound, (\d+) by memory, "
+        r"(\d+) by their own bound, (\d+) no better than another of their placement\), (\d+) not examined", text).groups())
+    assert candidates == timed + excluded + unexamined and excluded == sum(reasons) and unexamined > 0
+    assert [candidates, excluded, unexamined] == [found[key] for key in ("candidates", "pruned", "unexamined")]
+    assert re.search(r"at most \d+(\.\d)?% above the optimum", text), text
+    single = " ".join(tiny.run([tiny.PROGRAM, "plan", *CUT_OFF, "--buckets", "1"]).stdout.split())
+    assert "; plans of several strategies were not searched (--buckets 1); limited by" in single, single
 
 
 def test_an_order_without_buckets_is_refused(job):
