@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "base/wrapped_text.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
@@ -42,16 +43,19 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
   return cluster;
 }
 
-// A table of the buckets, the longest first.
+// A table of the buckets, the longest first. A strategy that is too long for its column has lines of its own.
 void print_buckets(const config::Job& job) {
-  fmt::print("{:<12}{:<34}{:<14}{:<12}{:>12}{:>8}\n", "tokens to", "strategy", "schedule", "recompute", "micro-batch",
+  constexpr size_t kFigures = 62;
+  fmt::print("{:<12}{:<14}{:<12}{:>12}{:>8}    strategy\n", "tokens to", "schedule", "recompute", "micro-batch",
              "ranks");
   for (const config::Bucket& bucket : job.buckets) {
     const config::Strategy& strategy = bucket.strategy;
-    fmt::print("{:<12}{:<34}{:<14}{:<12}{:>12}{:>8}\n", bucket.max_length, strategy.name,
-               config::name_of(strategy.schedule), config::name_of(strategy.recompute),
+    const bool fits = kFigures + strategy.name.size() <= kTextColumns;
+    fmt::print("{:<12}{:<14}{:<12}{:>12}{:>8}{}\n", bucket.max_length, config::name_of(strategy.schedule),
+               config::name_of(strategy.recompute),
                strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : bucket.max_length,
-               strategy.ranks().size());
+               strategy.ranks().size(), fits ? "    " + strategy.name : "");
+    if (!fits) fmt::print("{}\n", wrapped("    " + strategy.name, 6));
   }
 }
 
@@ -59,9 +63,9 @@ void show_plan(const config::Job& job, const compiler::Plans& plans, const Optio
   print_buckets(job);
   if (options.shards) fmt::print("\n{}", compiler::print_plan(plans));
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
-  fmt::print("\nMemory in step {}, which has {} documents; {} a rank are allowed\n{}{}", options.step,
-             step.lengths.size(),
-             job.run.memory_budget.count > 0 ? format_bytes(job.run.memory_budget) : "any number of bytes",
+  fmt::print("\nMemory in step {}, which has {} documents; {}\n{}{}", options.step, step.lengths.size(),
+             job.run.memory_budget.count > 0 ? format_bytes(job.run.memory_budget) + " a rank are allowed"
+                                             : "no memory budget",
              compiler::print_memory(step.program, step.plan, plans), checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "base/wrapped_text.hpp"
 #include "compiler/memory.hpp"
 
 namespace switchyard::compiler {
@@ -34,20 +35,24 @@ std::string shape_text(const ir::Param& param) {
   return "[" + numbers(param.shape.size) + "]" + (alignment.empty() ? "" : " " + alignment);
 }
 
+// "8192", "67.1M", "70.6B": three digits, and all of a number below ten thousand.
+std::string elements_text(i64 elements) {
+  constexpr i64 kExact = 10000;
+  if (elements < kExact) return fmt::format("{}", elements);
+  double number = static_cast<double>(elements) / 1000;
+  std::string_view units = "kMBT";
+  for (; number >= 999.5 && units.size() > 1; units.remove_prefix(1)) number /= 1000;
+  return fmt::format("{:.{}f}{}", number, number < 9.995 ? 2 : number < 99.95 ? 1 : 0, units.front());
+}
+
 // " [64,64]  4096  alignment 32,16; group qkv", in columns.
 std::string parameter_row(const ir::Param& param) {
   std::string notes = alignment_text(param);
   if (!param.group.empty())
     notes += fmt::format("{}group {}", notes.empty() ? "" : "; ", param.group.substr(param.group.rfind('.') + 1));
-  const std::string row =
-      fmt::format(" {:<12}{:>10} {}", "[" + numbers(param.shape.size) + "]", param.shape.elements(), notes);
+  const std::string row = fmt::format(" {:<13} {:>5} {}", "[" + numbers(param.shape.size) + "]",
+                                      elements_text(param.shape.elements()), notes);
   return row.substr(0, row.find_last_not_of(' ') + 1);
-}
-
-// Fits into a column.
-std::string shortened(const std::string& text) {
-  constexpr size_t kWidth = 13;
-  return text.size() <= kWidth ? text : text.substr(0, kWidth - 3) + "...";
 }
 
 std::string unit_name(const ir::Graph& graph, int unit) {
@@ -290,7 +295,7 @@ std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i6
       fmt::format("{:<28}{:>18}{:>14}{:>10}\n", "", "parameters", switchyard::name_of(precision.compute), "share");
   const auto row = [&](const std::string& what, i64 number, i64 times) {
     const double share = static_cast<double>(number * times) / static_cast<double>(total);
-    text += fmt::format("{:<28}{:>18}{:>14}{:>9.1f}%\n", what, number,
+    text += fmt::format("{:<28}{:>18}{:>14}{:>9.1f}%\n", what, elements_text(number),
                         format_bytes(bytes_of(Elements{number}, precision.compute)), 100 * share);
   };
   for (size_t first = 0, end = 0; first < units.size(); first = end) {
@@ -307,8 +312,8 @@ std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i6
       format_count(work.linear), format_count(work.quadratic * T), context);
   constexpr size_t kNames = 46;  // columns
   return text + units_text(graph, units, kNames) +
-         fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(), graph.params().size(), total,
-                     format_bytes(bytes_of(Elements{total}, precision.compute)),
+         fmt::format("{} units, {} parameters of {} elements, {} in {}\n", graph.units(), graph.params().size(),
+                     elements_text(total), format_bytes(bytes_of(Elements{total}, precision.compute)),
                      switchyard::name_of(precision.compute));
 }
 
@@ -331,16 +336,20 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
     else
       known->second.push_back(rank);
   }
-  constexpr size_t kColumns = 5;  // beside each other
+  constexpr size_t kColumns = 5, kWidth = 14;  // beside each other
+  const bool named =
+      std::ranges::any_of(columns, [](const auto& column) { return ranks_text(column.second).size() >= kWidth; });
   std::string text;
   for (size_t first = 0; first < columns.size(); first += kColumns) {
     const std::span shown = std::span(columns).subspan(first, std::min(kColumns, columns.size() - first));
     std::string head;
-    for (const auto& [cells, ranks] : shown) head += fmt::format("{:>14}", shortened(ranks_text(ranks)));
+    for (size_t i = 0; i < shown.size(); ++i)
+      head +=
+          fmt::format("{:>{}}", named ? fmt::format("group {}", first + i + 1) : ranks_text(shown[i].second), kWidth);
     text += fmt::format("{:<28}{}\n", "ranks", head);
     for (size_t row = 0; row < kMemoryClasses + 2; ++row) {
       std::string line;
-      for (const auto& [cells, ranks] : shown) line += fmt::format("{:>14}", cells[row]);
+      for (const auto& [cells, ranks] : shown) line += fmt::format("{:>{}}", cells[row], kWidth);
       const bool none = std::ranges::all_of(shown, [&](const auto& column) { return column.first[row] == "-"; });
       if (none) continue;
       text += fmt::format("{:<28}{}\n",
@@ -350,6 +359,8 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
                           line);
     }
   }
+  for (size_t i = 0; named && i < columns.size(); ++i)
+    text += wrapped(fmt::format("group {}: ranks {}", i + 1, ranks_text(columns[i].second))) + "\n";
   return text;
 }
 

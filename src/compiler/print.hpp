@@ -20,7 +20,8 @@ std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i6
 /// and of more than 32 boxes only the first ones.
 std::string print_plan(const Plans& plans);
 
-/// Predicted memory at the peak of a training step, by class and rank; ranks with equal figures share a column.
+/// Predicted memory at the peak of a training step, by class and rank; ranks with equal figures share a column. Where
+/// their numbers are too long for its head, columns are numbered, and lines at the end list the ranks.
 std::string print_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans);
 
 /// The micro-batches of a step: pipeline, tokens and documents.

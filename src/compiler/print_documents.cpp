@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/wrapped_text.hpp"
 #include "batch/document_places.hpp"
 #include "batch/validate.hpp"
 #include "compiler/print.hpp"
@@ -7,15 +8,13 @@
 namespace switchyard::compiler {
 namespace {
 
-constexpr size_t kColumns = 100;
-
 // "start: a, b, c", continued on further lines under `a`.
-std::string wrapped(const std::string& start, const std::vector<std::string>& items) {
+std::string listed(const std::string& start, const std::vector<std::string>& items) {
   std::string text = start;
   size_t column = start.size();
   for (size_t i = 0; i < items.size(); ++i) {
     const std::string item = items[i] + (i + 1 < items.size() ? "," : "");
-    if (column + 1 + item.size() > kColumns) {
+    if (column + 1 + item.size() > kTextColumns) {
       text += "\n" + std::string(start.size(), ' ');
       column = start.size();
     }
@@ -53,17 +52,18 @@ std::string micro_batch_text(const std::vector<batch::RingPlace>& ranks, const s
     const std::string start = ring ? fmt::format("{:>10} {:>9} {:>14.0f} {:>9} {:>9}:", fmt::format("{}.{}", name, r),
                                                  rank.tokens, rank.pairs, rank.keys.inside, rank.keys.across)
                                    : fmt::format("{:>8} {:>9}:", name, rank.tokens);
-    text += wrapped(start, items);
+    text += listed(start, items);
   }
   return text;
 }
 
 std::string phase_text(const batch::PhasePlaces& phase, std::span<const i64> lengths, const std::string& name) {
-  std::string text = fmt::format("\nUp to {} tokens, {} \"{}\", {} document{}\n", phase.max_length,
-                                 letter_of(phase.strategy), name, phase.documents, phase.documents == 1 ? "" : "s");
+  std::string text =
+      "\n" + wrapped(fmt::format("Up to {} tokens, {} \"{}\", {} document{}\n", phase.max_length,
+                                 letter_of(phase.strategy), name, phase.documents, phase.documents == 1 ? "" : "s"));
   text += replicas_text(phase);
   text += fmt::format("The slowest replica has {:.3f} of an even share; {} allow {:.3f} at best.\n", phase.slowest,
-                      phase.ring ? "the documents on their ring ranks" : "whole documents", phase.bound);
+                      phase.ring ? "documents on their ring ranks" : "whole documents", phase.bound);
   text += phase.ring ? "replica.micro-batch.ring rank, its tokens, query-key pairs, keys from ranks of its host, from\n"
                        "another host, document (tokens, or first..end of a part)\n"
                      : "replica.micro-batch, its tokens, document (tokens)\n";

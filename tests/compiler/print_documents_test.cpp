@@ -87,7 +87,7 @@ TEST(PrintDocuments, has_a_line_for_each_ring_rank_with_its_keys) {
   EXPECT_THAT(text,
               HasSubstr("replica.micro-batch.ring rank, its tokens, query-key pairs, keys from ranks of its host, "
                         "from\nanother host, document (tokens, or first..end of a part)\n"));
-  EXPECT_THAT(text, HasSubstr("the documents on their ring ranks allow "));
+  EXPECT_THAT(text, HasSubstr("; documents on their ring ranks allow "));
   EXPECT_THAT(text, HasSubstr("     0.0.0        16            232        12        12: 0 (0..6), 0 (30..36), 1 (4)\n"
                               "     0.0.1        12            222        18         0: 0 (6..12), 0 (24..30)\n"
                               "     0.0.2        12            222         0        12: 0 (12..24)\n"));

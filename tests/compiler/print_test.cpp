@@ -63,12 +63,12 @@ TEST(PrintModel, lists_units_parameters_and_the_total_in_100_columns) {
   const config::ModelConfig model = small_llama();
   const std::string text = print_model(training_graph(model), work_model(model), 64);
   EXPECT_THAT(text, HasSubstr("\nembedding                                 6400      12.5 KiB      6.1%\n"));
-  EXPECT_THAT(text, HasSubstr("\nlayer 0 to 1, each                       46208      90.2 KiB     87.8%\n"));
+  EXPECT_THAT(text, HasSubstr("\nlayer 0 to 1, each                       46.2k      90.2 KiB     87.8%\n"));
   EXPECT_THAT(text, HasSubstr("u1 layer 0; u2 the same\n"));
-  EXPECT_THAT(text, HasSubstr("  model.layers.0.self_attn.q_proj.weight         [64,64]           4096 alignment "
+  EXPECT_THAT(text, HasSubstr("  model.layers.0.self_attn.q_proj.weight         [64,64]        4096 alignment "
                               "32,16; group qkv\n"));
   EXPECT_THAT(text, HasSubstr("u3 norm and head\n"));
-  EXPECT_THAT(text, HasSubstr("4 units, 21 parameters of 105280 elements, 206 KiB in bf16\n"));
+  EXPECT_THAT(text, HasSubstr("4 units, 21 parameters of 105k elements, 206 KiB in bf16\n"));
   EXPECT_THAT(text,
               HasSubstr("A token takes 198k flops in the forward pass, and 16k of attention in a document of 64 "));
   std::istringstream lines(text);
@@ -94,6 +94,18 @@ TEST(PrintMemory, has_a_column_for_ranks_with_equal_figures) {
                                  {micro_batch_of(2, 12, 12)},
                                  {micro_batch_of(3, 12, 12)}}}}};
   EXPECT_THAT(print_memory(assemble(equal, same, {}), equal, same), ContainsRegex("ranks +0\\.\\.3\n"));
+}
+
+TEST(PrintMemory, numbers_the_columns_where_lists_of_ranks_are_long) {
+  const Plans plans(training_graph(small_llama()), {config::strategy_from_spec("16,1,1", 16, small_llama().layers)}, 0,
+                    cluster::uniform(1, 16), switching::Planner::relay);
+  std::vector<std::vector<batch::MicroBatch>> replicas;  // documents of every other one are longer
+  for (int i = 0; i < 16; ++i) replicas.push_back({micro_batch_of(i, i % 2 == 0 ? 12 : 24, i % 2 == 0 ? 12 : 24)});
+  const batch::StepPlan step{0, 16 * 17, {{0, replicas}}};
+  const std::string text = print_memory(assemble(step, plans, {}), step, plans);
+  EXPECT_THAT(text, ContainsRegex("ranks +group 1 +group 2 +group 3\n"));
+  EXPECT_THAT(text,
+              HasSubstr("\ngroup 1: ranks 0,2,4,6,8,10,12,14\ngroup 2: ranks 1,5,9,13\ngroup 3: ranks 3,7,11,15\n"));
 }
 
 TEST(RanksText, joins_three_and_more_neighbours) {

@@ -93,10 +93,35 @@ def test_a_folder_is_a_model(tmp_path):
     assert "in a document of 256 tokens" in shown and "layer 0 to 2, each" in shown
 
 
-def test_tables_fit_100_columns(job):
-    for words in (["show", "model", job], ["show", "plan", job], ["show", "batch", job]):
-        for line in run(*words).splitlines():
-            assert len(line) <= 100, line
+WIDE = ["--model", "7b", "--ranks", "64", "--context", "32768", "--strategy",
+        "dp=2,tp=2,ulysses=2,ring=2,pp=2,depth=2,zero=2,schedule=interleaved"]
+
+
+@pytest.mark.parametrize("words", [
+    ["show", "model"], ["show", "plan"], ["show", "batch"], ["show", "plan", *WIDE], ["show", "batch", *WIDE],
+    ["show", "model", "--model", "llama3-70b", "--context", "131072"]], ids=lambda words: "-".join(words[1:4]))
+def test_tables_fit_100_columns(job, words):
+    for line in run(*words, *([] if "--model" in words else [job])).splitlines():
+        assert len(line) <= 100, line
+
+
+def test_wide_tables_have_their_figures_and_name_all_ranks():
+    shown = run("show", "plan", *WIDE)
+    assert re.search(r"^32768 +interleaved +none +32768 +64\n +dp=2,tp=2,pp=2,ulysses=2,ring=2,depth=2,zero=2,"
+                     r"schedule=interleaved$", shown, re.M), shown
+    assert "; no memory budget\n" in shown
+    [groups] = re.findall(r"^ranks((?: +group \d+)+)$", shown, re.M)
+    listed = re.findall(r"^group (\d+): ranks (.*)$", shown, re.M)
+    assert [number for number, _ in listed] == re.findall(r"\d+", groups)
+    ranks = [rank for _, text in listed for part in text.split(",") for low, _, high in [part.partition("..")]
+             for rank in range(int(low), int(high or low) + 1)]
+    assert sorted(ranks) == list(range(64))
+    model = run("show", "model", "--model", "llama3-70b", "--context", "131072")
+    assert re.search(r"^all +70\.6B +131 GiB +100\.0%$", model, re.M) and "723 parameters of 70.6B elements" in model
+    assert re.search(r"^  lm_head.weight +\[128256,8192\] +1\.05B alignment", model, re.M), model
+
+
+def test_show_plan_has_shards_where_they_are_asked_for(job):
     assert "model.layers.0.mlp.up_proj.weight" not in run("show", "plan", job)
     assert "model.layers.0.mlp.up_proj.weight" in run("show", "plan", job, "--shards")
 
