@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.hpp"
+#include "base/wrapped_text.hpp"
 #include "data/job_sampling.hpp"
 #include "data/sources.hpp"
 #include "simulator/bucket_choice.hpp"
@@ -53,9 +54,9 @@ std::vector<i64> lengths_of_step(const config::Job& job, i64 index) {
 std::string synthetic_line(const config::Job& job) {
   const auto missing = job.batch.lengths.empty() ? data::missing_data(job) : std::nullopt;
   if (!missing) return "";
-  return fmt::format(
+  return wrapped(fmt::format(
       "no data at \"{}\": using a synthetic batch, lengths halving from {} tokens; results won't match yours\n",
-      *missing, job.buckets.front().max_length);
+      *missing, job.buckets.front().max_length));
 }
 
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths,
@@ -104,10 +105,10 @@ i64 checkpoint_copy(const config::Job& job, const compiler::Plans& plans) {
 
 std::string checkpoint_copy_line(i64 bytes) {
   if (bytes == 0) return "";
-  return fmt::format(
-      "While a checkpoint is written, its copy takes up to {} more on a rank; where there is no room for it, training "
-      "waits (run.async_save)\n",
-      format_bytes(Bytes{bytes}));
+  return wrapped(
+      fmt::format("While a checkpoint is written, its copy takes up to {} more on a rank; where there is no room for "
+                  "it, training waits (run.async_save)\n",
+                  format_bytes(Bytes{bytes})));
 }
 
 }  // namespace switchyard::apps

@@ -19,7 +19,7 @@ using compiler::PlannedStep;
 std::vector<std::vector<i64>> lengths_of_steps(const config::Job& job, int count);
 /// The same for step index + 1 alone.
 std::vector<i64> lengths_of_step(const config::Job& job, i64 index);
-/// Says that the lengths are synthetic, as a line; empty where they are not.
+/// Says that the lengths are synthetic, in lines; empty where they are not.
 std::string synthetic_line(const config::Job& job);
 /// Step index + 1 as it is trained: within the budget. used: the buckets (ascending) that it uses; empty: all.
 PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i64 index, std::vector<i64> lengths,
@@ -33,7 +33,7 @@ double matmul_share(const config::Job& job, const std::vector<i64>& lengths, dou
 std::string step_words(double seconds, double tokens, double share);
 /// Bytes of the largest copy that a rank makes for an asynchronous checkpoint of the job; 0: it makes none.
 i64 checkpoint_copy(const config::Job& job, const compiler::Plans& plans);
-/// What a copy of so many bytes needs, as a line; empty for 0.
+/// What a copy of so many bytes needs, in lines; empty for 0.
 std::string checkpoint_copy_line(i64 bytes);
 
 /// Steps 1 to `count` of the job, with lengths_of_steps; on this hardware where steps choose their buckets.

@@ -19,6 +19,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "base/wrapped_text.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
@@ -152,10 +153,8 @@ Planned planned(const Options& options, i64 sequences, double part, const Progre
   result.planner =
       std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
-  result.found = search_and_simulate(
-      contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
-      [&] { return limit_of(result.limit, progress); },
-      options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
+  result.found = search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
+                                     search, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
   result.seconds = seconds_since(start);
   progress.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));
@@ -202,7 +201,7 @@ double matmul_share(const Planned& planned, const JudgedPlan& plan) {
   return share / static_cast<double>(steps.size());
 }
 
-// What to know of the best plan, in a line.
+// What to know of the best plan.
 std::string verdict(const Planned& planned) {
   const JudgedPlan &best = planned.best(), *single = best_single(planned);
   std::string text = step_words(best.seconds, planned.tokens_per_second() * best.seconds, matmul_share(planned, best));
@@ -273,30 +272,31 @@ std::string search_text(const Planned& planned) {
 
 void print(const Planned& planned, int top) {
   const cluster::Hardware& hardware = planned.opened.hardware;
-  fmt::print("{}\n{}: {} of {}\n\n", verdict(planned), hardware.name, count_of(hardware.hosts, "host"),
+  fmt::print("{}\n{}: {} of {}\n\n", wrapped(verdict(planned)), hardware.name, count_of(hardware.hosts, "host"),
              count_of(hardware.devices_per_host, "device"));
-  fmt::print("{:<22} {:>10} {:>6} {:>11}  plan\n", "", "step", "", "memory");
+  constexpr size_t kIndent = 2;
+  fmt::print("{:<22} {:>10} {:>6} {:>11}\n", "", "step", "", "memory");
   for (const auto& [what, plan] : compared(planned))
     fmt::print(
-        "{:<22} {:>10} {:>6} {:>11}  {}\n", what, duration(plan->seconds),
+        "{:<22} {:>10} {:>6} {:>11}\n{}", what, duration(plan->seconds),
         plan == &planned.best() ? "" : fmt::format("{:+.0f}%", 100 * (plan->seconds / planned.best().seconds - 1)),
-        format_bytes(Bytes{plan->peak}), plan->name);
+        format_bytes(Bytes{plan->peak}), part_per_line(plan->name, kIndent));
   fmt::print("\n");
   if (top > 1) fmt::print("     simulated    planned\n");
   for (size_t i = 0; top > 1 && i < std::min(planned.plans.size(), static_cast<size_t>(top)); ++i) {
     const JudgedPlan& plan = planned.plans[i];
     if (plan.remark.empty())
-      fmt::print("{:>3} {:>10} {:>10}  {}{}\n", i + 1, duration(plan.seconds), planned_seconds(plan), plan.name,
-                 plan.fits ? "" : " (exceeds the memory budget)");
+      fmt::print("{:>3} {:>10} {:>10}{}\n{}", i + 1, duration(plan.seconds), planned_seconds(plan),
+                 plan.fits ? "" : "  (exceeds the memory budget)", part_per_line(plan.name, 2 * kIndent));
   }
   for (const JudgedPlan& plan : planned.plans)
     if (plan.own && !plan.remark.empty())
-      fmt::print("The job's own buckets: {}\n", plan.remark);
+      fmt::print("{}\n", wrapped("The job's own buckets: " + plan.remark));
     else if (plan.own && (top > 1 || !plan.fits))
-      fmt::print("The job's own buckets: {} simulated, {} planned, {}{}\n", duration(plan.seconds),
-                 planned_seconds(plan), plan.name, plan.fits ? "" : "; exceeds the memory budget");
+      fmt::print("The job's own buckets: {} simulated, {} planned{}\n{}", duration(plan.seconds), planned_seconds(plan),
+                 plan.fits ? "" : "; they exceed the memory budget", part_per_line(plan.name, kIndent));
   fmt::print("{}", checkpoint_copy_line(planned.best().checkpoint_copy));
-  fmt::print("{}", search_text(planned));
+  fmt::print("{}", wrapped(search_text(planned)));
 }
 
 // The job for another request, which may have other hardware and documents.
@@ -325,8 +325,9 @@ std::string with_codecs(const Planned& planned) {
   add("gathers", &config::Compression::gathers, codecs::Codec::bf16);
   if (others.empty()) return "";
   const double seconds = simulated("", job, request.hardware, request.steps).seconds;
-  return fmt::format("  codecs that the job doesn't allow ({}): {} ({:+.1f}%), the same plan\n", others,
-                     duration(seconds), 100 * (seconds / best.seconds - 1));
+  return wrapped(fmt::format("  codecs that the job doesn't allow ({}): {} ({:+.1f}%), the same plan\n", others,
+                             duration(seconds), 100 * (seconds / best.seconds - 1)),
+                 4);
 }
 
 std::string explained(const Planned& planned, double limit, int top) {

@@ -131,11 +131,12 @@ def planned(program, job, profile, out, steps, *options):
 def contenders(program, job, profile, folder, steps):
     """The plan, the best single strategy, and the usual default under the same split, as jobs in the folder."""
     plan, single, uniform, stream = (folder / f"{name}.toml" for name in ("plan", "single", "uniform", "stream"))
-    lines = planned(program, job, profile, plan, steps)
-    print(f"plan: {lines[0]}")
-    for line in lines:
-        if line.startswith(("chosen", "best single")):
-            print(f"plan: {' '.join(line.split())}")
+    told = False
+    for number, line in enumerate(planned(program, job, profile, plan, steps)):
+        if not line.startswith(" "):  # lines below another one belong to it
+            told = number == 0 or line.startswith(("chosen", "best single"))
+        if told and line:
+            print(line)
     planned(program, job, profile, single, steps, "--buckets", "1")
     text = single.read_text().replace('ring_degree = "document"', 'ring_degree = "uniform"')
     uniform.write_text(text)

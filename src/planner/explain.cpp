@@ -7,10 +7,13 @@
 #include <functional>
 
 #include "base/errors.hpp"
+#include "base/wrapped_text.hpp"
 #include "batch/planner.hpp"
 
 namespace switchyard::planner {
 namespace {
+
+constexpr size_t kFurther = 4;  // spaces before what belongs to a line
 
 std::string duration(double seconds) { return format_duration(Seconds{seconds}); }
 
@@ -35,12 +38,14 @@ std::string phases(const Planner& planner, const Choice& best) {
     const Phase& phase = best.phases[i];
     const PhaseParts parts = planner.model().parts(phase.shape, phase.capacity, phase.range);
     const MemoryNeed need = planner.model().need(phase.shape, phase.capacity, phase.range);
-    text += fmt::format(
-        "  to {} under {}: {} (compute {}, communication {}, idle {}); receiving parameters {}, reducing gradients {}; "
-        "activations {}\n",
-        planner.model().longest(phase.range), to_string(phase.shape), duration(parts.seconds), duration(parts.compute),
-        duration(parts.communication), duration(parts.idle), duration(times[i].moves), duration(times[i].reduce),
-        format_bytes(Bytes{need.activations}));
+    text += wrapped(fmt::format("  to {} under {}:\n", planner.model().longest(phase.range), to_string(phase.shape)),
+                    kFurther) +
+            wrapped(fmt::format("    {} (compute {}, communication {}, idle {}); receiving parameters {}, reducing "
+                                "gradients {}; activations {}\n",
+                                duration(parts.seconds), duration(parts.compute), duration(parts.communication),
+                                duration(parts.idle), duration(times[i].moves), duration(times[i].reduce),
+                                format_bytes(Bytes{need.activations})),
+                    kFurther);
   }
   return text;
 }
@@ -48,7 +53,7 @@ std::string phases(const Planner& planner, const Choice& best) {
 std::string limits(const Planner& planner, const Judged& best, const Counts& counts) {
   const Account a = planner.account(best.choice);
   return fmt::format(
-      "\nIt is limited by {}. The rank with the highest peak needs {}; {} candidates exceeded the budget.\n",
+      "\nIt is limited by {}.\nThe rank with the highest peak needs {}.\n{} candidates exceeded the budget.\n",
       limit_of(a), memory_of(best.peak.value_or(a.memory), planner.memory()), counts.memory);
 }
 
@@ -69,7 +74,8 @@ std::string what_if(const Planner& planner, const Judged& best, const Questions&
   change(request);
   try {
     const Planner other(std::move(request));
-    std::vector<Choice> choices = other.plan(1, 0, ask.limit()).best;
+    Found found = other.plan(1, 0, ask.limit());
+    std::vector<Choice> choices = std::move(found.best);
     if (std::optional<Choice> same = there(planner, best.choice, other);
         same && other.to_string(*same) != other.to_string(choices.front()))
       choices.push_back(std::move(*same));
@@ -77,10 +83,12 @@ std::string what_if(const Planner& planner, const Judged& best, const Questions&
     const double seconds = ask.simulate ? ask.simulate(other, choices, quickest) : choices.front().seconds;
     const double before = ask.simulate ? best.step() : best.choice.seconds;
     const std::string plan = other.to_string(choices[quickest]);
-    return fmt::format("  {}: {} ({:+.1f}%), {}\n", what, duration(seconds), 100 * (seconds / before - 1),
-                       plan == planner.to_string(best.choice) ? "the same plan" : plan);
+    const bool same = plan == planner.to_string(best.choice);
+    return fmt::format("  {}: {} ({:+.1f}%{}){}\n{}", what, duration(seconds), 100 * (seconds / before - 1),
+                       found.proven ? "" : ", not proven best", same ? ", the same plan" : "",
+                       same ? "" : part_per_line(plan, kFurther));
   } catch (const UserError& error) {
-    return fmt::format("  {}: {}\n", what, error.what());
+    return wrapped(fmt::format("  {}: {}\n", what, error.what()), kFurther);
   }
 }
 

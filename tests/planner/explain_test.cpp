@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "base/errors.hpp"
 #include "small_problems.hpp"
 
@@ -66,7 +68,7 @@ TEST(Explain, lists_each_phase_of_the_winner) {
   const Found found = planner.plan(1);
   const std::string text = explain(planner, planned(found), found.counts, {no_limit});
   for (const Phase& phase : found.best[0].phases)
-    EXPECT_THAT(text, HasSubstr(fmt::format("  to {} under {}: ", planner.model().longest(phase.range),
+    EXPECT_THAT(text, HasSubstr(fmt::format("  to {} under {}:\n", planner.model().longest(phase.range),
                                             to_string(phase.shape))));
 }
 
@@ -111,14 +113,24 @@ TEST(Explain, devices_twice_as_quick_halve_what_they_take) {
             format_duration(Seconds{measured / 2}) + " (-50.0%), the same plan");
 }
 
+TEST(Explain, lines_fit_100_columns_and_a_search_that_is_cut_off_proves_nothing) {
+  const Planner planner(request_of(2));
+  const Found found = planner.plan(3);
+  const auto at_once = [] { return [] { return 1.0; }; };
+  const std::string text = explain(planner, planned(found), found.counts, {at_once});
+  EXPECT_THAT(text, HasSubstr("%, not proven best)"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
+}
+
 TEST(Explain, memory_is_reported_by_the_budget_in_force) {
   Request request = request_of(1);
   const Planner unlimited(request);
   const i64 needed = unlimited.account(unlimited.plan(1).best[0]).memory;
-  EXPECT_THAT(told(request, 1), HasSubstr("needs " + memory_of(needed, i64{64} << 30) + ";")) << "the device's";
+  EXPECT_THAT(told(request, 1), HasSubstr("needs " + memory_of(needed, i64{64} << 30) + ".\n")) << "the device's";
   request.memory = needed + needed / 9;
   EXPECT_THAT(told(request, 1),
-              HasSubstr(fmt::format("needs {} of the budget of {} (90%);", format_bytes(Bytes{needed}),
+              HasSubstr(fmt::format("needs {} of the budget of {} (90%).\n", format_bytes(Bytes{needed}),
                                     format_bytes(Bytes{request.memory}))));
 }
 

@@ -50,6 +50,27 @@ def figures(command, job, *arguments, cluster="demo"):
     return json.loads(result.stdout.splitlines()[-1])
 
 
+def flat(text):
+    """Without line breaks."""
+    return " ".join(text.split())
+
+
+def plans_of(lines):
+    """Every row of figures with the plan below it, whose parts stand on lines of their own, in turn."""
+    found, parts = [], []
+    for line in lines:
+        indent = len(line) - len(line.lstrip())
+        if parts and indent >= parts[0][0] + 4:
+            parts[-1] = (parts[-1][0], f"{parts[-1][1]} {line.strip()}")
+        elif re.match(r" +(to \d+: |or to |in the order |keys of |one degree |optimizer state |encoded)", line):
+            parts.append((indent, line.strip()))
+            found[-1] = (found[-1][0], "; ".join(part for _, part in parts))
+        else:
+            found.append((line, ""))
+            parts = []
+    return found
+
+
 @pytest.fixture
 def lengths(tmp_path):
     """Nine documents of ten are short."""
@@ -81,13 +102,13 @@ def test_the_copy_of_a_checkpoint_is_told_unless_training_waits(job, lengths, tm
     saving = write_job(tmp_path / "saving.toml", lengths, run={"ranks": 4, "precision": "fp32", "checkpoint_every": 5})
     planned = tmp_path / "planned.toml"
     chosen = plan(saving, "--out", planned)
-    told = r"While a checkpoint is written, its copy takes up to [\d.]+ [KM]iB more on a rank; where there is no room for"
-    assert re.search(told, chosen.stdout), chosen.stdout + chosen.stderr
+    told = r"While a checkpoint is written, its copy takes up to [\d.]+ [KM]iB more on a rank; where there is no room for it, "
+    assert re.search(told, flat(chosen.stdout)), chosen.stdout + chosen.stderr
     assert figures("simulate", planned)["checkpoint_copy_bytes"] > 0
     waits = ["--set", "run.async_save=false"]
     assert figures("simulate", planned, *waits)["checkpoint_copy_bytes"] == 0
     for command in [["simulate", planned, "--cluster", "demo"], ["show", "plan", planned]]:
-        assert re.search(told, tiny.run([tiny.PROGRAM, *command]).stdout)
+        assert re.search(told, flat(tiny.run([tiny.PROGRAM, *command]).stdout))
         assert "checkpoint" not in tiny.run([tiny.PROGRAM, *command, *waits]).stdout
 
 
@@ -128,21 +149,21 @@ def test_the_planned_job_simulates_as_it_is_and_takes_about_as_long_as_announced
 
 def rows_of(result):
     """What each plan of the table is, its step, how much slower it is (none for the chosen one), memory, and plan."""
-    table = result.stdout.split("\n\n")[1].splitlines()[1:]
-    return [re.match(r"(.*?)  +(\S+ \S+?) +(?:([+-]\d+)%)? +(\S+ \S+)  (.*)", row).groups() for row in table]
+    table = plans_of(result.stdout.split("\n\n")[1].splitlines()[1:])
+    return [(*re.match(r"(.*?)  +(\S+ \S+?) +(?:([+-]\d+)%)? +(\S+ \S+)$", row).groups(), plan) for row, plan in table]
 
 
 def test_the_first_line_is_the_verdict_and_the_table_has_the_plans_to_compare():
     result = plan(tiny.ROOT / "demo" / "job.toml")
     result.stdout = result.stdout[result.stdout.index("Step "):]
     assert re.match(r"Step \S+ \S+ \(\S+ tokens/s, \d+% of peak\), .* of the budget of .*; (\d+% quicker than the best "
-                    r"single strategy|one strategy is fastest, switching gains nothing); limited by ", result.stdout), result.stdout
+                    r"single strategy|one strategy is fastest, switching gains nothing); limited by ", flat(result.stdout)), result.stdout
     rows = rows_of(result)
     assert [row[0] for row in rows][0] == "chosen" and rows[0][2] is None
     assert {row[0] for row in rows[1:]} <= {"the job's own", "best single strategy", "best of 2 buckets", "best of 3 buckets",
                                             "best of 4 buckets", "least memory within 5%"}
     assert all(int(row[2]) >= 0 for row in rows[1:]) and len({row[-1] for row in rows}) == len(rows) > 1
-    assert ("best single strategy" in [row[0] for row in rows]) == ("quicker than the best single" in result.stdout)
+    assert ("best single strategy" in [row[0] for row in rows]) == ("quicker than the best single" in flat(result.stdout))
 
 
 def mebibytes(text):
@@ -180,9 +201,13 @@ def test_the_report_of_a_run_of_a_planned_job_has_the_plans_that_were_compared(j
     assert f"{beside}: model, batches or buckets are not those of the job now" in changed.stderr
 
 
+def listed_by(result):
+    return [(row, plan) for row, plan in plans_of(result.stdout.splitlines()) if re.match(r" *\d+ +[\d.]+ \w+ ", row)]
+
+
 def test_more_plans_are_listed_with_the_best_first(job):
-    lines = [line for line in plan(job, "--top", 3).stdout.splitlines() if re.match(r" *\d+ .* to 512: ", line)]
-    assert [line.split()[0] for line in lines] == ["1", "2", "3"]
+    listed = listed_by(plan(job, "--top", 3))
+    assert [row.split()[0] for row, _ in listed] == ["1", "2", "3"] and all(plan.startswith("to 512: ") for _, plan in listed)
 
 
 def degrees_by_length(line):
@@ -207,8 +232,8 @@ def test_one_degree_of_the_ring_for_all_documents_is_taken_where_it_is_quicker(t
 
 def test_plans_that_are_listed_differ(job):
     """On one host neighbours among the ranks make no plan."""
-    lines = [line for line in plan(job, "--top", 12).stdout.splitlines() if re.match(r" *\d+ .* to 512: ", line)]
-    assert len(lines) > 4 and len({degrees_by_length(line) for line in lines}) == len(lines), lines
+    plans = [plan for _, plan in listed_by(plan(job, "--top", 12))]
+    assert len(plans) > 4 and len({degrees_by_length(one) for one in plans}) == len(plans), plans
 
 
 def test_the_jobs_own_buckets_are_the_answer_where_they_are_quicker(tmp_path):
@@ -247,12 +272,14 @@ def test_devices_that_slow_each_other_are_planned_as_they_are_simulated(tmp_path
         for own in OWN:
             buckets = "".join(f'[[bucket]]\nmax_length = {length}\nstrategy = "{strategy}"\n' for strategy, length in own)
             (tmp_path / "job.toml").write_text(head + buckets + tail)
-            printed = plan(tmp_path / "job.toml", "--top", 10, cluster=cluster).stdout
-            listed = re.findall(r"^ +\d+ +([\d.]+) s +([\d.]+) s  (.*)$", printed, re.M)
+            result = plan(tmp_path / "job.toml", "--top", 10, cluster=cluster)
+            printed = result.stdout
+            listed = [(*re.match(r" +\d+ +([\d.]+) s +([\d.]+) s$", row).groups(), name) for row, name in listed_by(result)]
             assert len(listed) >= 8, printed
             simulated = [float(seconds) for seconds, _, _ in listed]
             assert simulated == sorted(simulated), printed
-            [mine] = re.findall(r"own buckets: ([\d.]+) s simulated, ([\d.]+) s planned, (.*)", printed)
+            [mine] = [(*re.search(r"([\d.]+) s simulated, ([\d.]+) s planned", row).groups(), name)
+                      for row, name in plans_of(printed.splitlines()) if row.startswith("The job's own buckets: ")]
             assert simulated[0] <= float(mine[0]), printed
             times |= {name: (float(a), float(b)) for a, b, name in [*listed, mine]}
         for name, (simulated, planned) in times.items():  # rings wait for one another in each attention
@@ -270,7 +297,21 @@ def test_a_plan_is_proven_unless_the_limit_is_reached():
     whole, found = (json.loads(one.stdout.splitlines()[-1]) for one in (whole, result))
     assert whole["proven"] and whole["gap"] == 0 and whole["unexamined"] == 0
     assert found["planned_seconds"] <= whole["planned_seconds"] * (1 + found["gap"]) * (1 + 1e-9)
-    assert not found["proven"] and "Not proven best in the planner's model: at most " in result.stdout and "--seconds raises it" in result.stdout
+    assert not found["proven"] and "Not proven best in the planner's model: at most " in result.stdout and "--seconds raises it" in flat(result.stdout)
+
+
+@pytest.mark.parametrize("more", [["--top", "3"], ["--explain"]], ids=["top", "explain"])
+def test_what_is_printed_of_a_plan_of_three_buckets_fits_100_columns(tmp_path, more):
+    cluster = tmp_path / "slow.toml"
+    cluster.write_text(SLOW_HOSTS)
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "a folder without data, of which a line has to be printed", [],
+                         model={"hidden_size": 192, "layers": 2, "heads": 8, "kv_heads": 4, "ffn_size": 512, "vocab_size": 8192},
+                         batch={"sequences": 32, "context": 16384, "lengths": "github"},
+                         run={"ranks": 8, "precision": "fp32", "checkpoint_every": 5})
+    result = plan(job, *more, cluster=cluster)
+    assert result.returncode == 0 and len(re.findall(r"^  to \d+: ", result.stdout.split("\n\n")[1], re.M)) >= 3, result.stdout + result.stderr
+    for line in result.stdout.splitlines():
+        assert len(line) <= 100, line
 
 
 CUT_OFF = ["--model", "7b", "--cluster", "h100-80g", "--ranks", "64", "--context", "131072", "--lengths", "commoncrawl", "--seconds", "0.01"]
@@ -333,7 +374,7 @@ def test_codecs_that_the_job_allows_are_taken_where_they_win(job, tmp_path, band
     assert ("int8" in str(roles)) == wins
     assert coded["step_seconds"] < 0.9 * plain["step_seconds"] if wins else coded["step_seconds"] == plain["step_seconds"]
     text = plan(job, *allowed, cluster=cluster).stdout
-    assert ("; encoded" in text) == wins, text
+    assert ("  encoded" in text) == wins, text
     # What costs nothing to leave out is left out: a strategy has no codec of messages that it doesn't send.
     for bucket in coded["chosen"]:
         stages = bucket["full"]["groups"][0]["stages"]
@@ -384,9 +425,9 @@ def test_the_explanation_follows_the_plans(job):
     result = plan(job, "--explain")
     assert result.returncode == 0 and "It is limited by " in result.stdout and "What would change it:" in result.stdout, result.stderr
     assert "  devices twice as fast: " in result.stdout
-    assert "  codecs that the job doesn't allow (gradients int8, pipeline bf16, activations bf16, keys bf16, gathers bf16): " in result.stdout
-    some = plan(job, "--explain", "--set", "compression.gradients=int8").stdout
-    assert "  codecs that the job doesn't allow (pipeline bf16, activations bf16, keys bf16, gathers bf16): " in some
+    assert " codecs that the job doesn't allow (gradients int8, pipeline bf16, activations bf16, keys bf16, gathers bf16): " in flat(result.stdout)
+    some = flat(plan(job, "--explain", "--set", "compression.gradients=int8").stdout)
+    assert " codecs that the job doesn't allow (pipeline bf16, activations bf16, keys bf16, gathers bf16): " in some
 
 
 def test_memory_is_reported_by_the_budget(job):
@@ -485,7 +526,7 @@ def test_keys_of_rings_pass_in_steps_where_memory_has_no_room_for_all_at_once(tm
         found = tiny.run([tiny.PROGRAM, "plan", job(), "--cluster", "demo", "--buckets", 1,
                           "--set", f'run.memory_budget="{memory} B"'])
         assert found.returncode == 0, found.stderr
-        return next(line for line in found.stdout.splitlines() if line.startswith("chosen "))
+        return next(plan for row, plan in plans_of(found.stdout.splitlines()) if row.startswith("chosen "))
 
     told = tiny.run([tiny.PROGRAM, "simulate", job((4096, "ring=4")), "--cluster", "demo", "--json"])
     enough = json.loads(told.stdout.splitlines()[-1])["peak_bound_bytes"]
