@@ -144,11 +144,16 @@ int listed(const Options& options) { return options.top > 0 ? options.top : opti
 
 // part: share of the limit.
 Planned planned(const Options& options, i64 sequences, double part, const Progress& progress) {
-  if (sequences > 0) progress.now(fmt::format("searching for plans of {} documents a step", sequences));
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}};
   result.limit = part * seconds_for(options, result.opened.hardware);
   result.single = options.most_buckets == 1;
   progress.print(synthetic_line(result.opened.job));
+  const auto search = [&, searches = 0]() mutable {
+    progress.now(fmt::format("searching for {}{}{}", searches++ == 0 ? "plans" : "single strategies",
+                             sequences > 0 ? fmt::format(" with {} documents a step", sequences) : "",
+                             result.limit > 0 ? fmt::format(" ({:g} s at most)", result.limit) : ""));
+    return limit_of(result.limit, progress);
+  };
   const auto start = Clock::now();
   result.planner =
       std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
@@ -382,13 +387,15 @@ nlohmann::json figures(const Options& options, const Progress& progress) {
 }
 
 int run(const Options& options) {
-  std::optional<StatusLine> status(std::in_place, "plan", "searching for plans");
+  std::optional<StatusLine> status(std::in_place, "plan", "reading the job", stderr, StatusLine::kSilence,
+                                   lines_of(options.json));
   const Planned planned = best_batch(options, shown_on(*status));
   status.reset();
   const int top = listed(options);
   print(planned, top);
   if (options.explain) {
-    status.emplace("plan", "planning for other memory, networks and devices");
+    status.emplace("plan", "planning for other memory, networks and devices", stderr, StatusLine::kSilence,
+                   lines_of(options.json));
     fmt::print("{}", explained(planned, seconds_for(options, planned.opened.hardware), top));
     status.reset();
   }

@@ -13,4 +13,6 @@ Progress shown_on(StatusLine& status) {
           .print = [](const std::string& text) { fmt::print("{}", text); }};
 }
 
+std::optional<ProgressLines> lines_of(bool json) { return json ? std::nullopt : progress_lines(); }
+
 }  // namespace switchyard::apps

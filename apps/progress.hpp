@@ -2,11 +2,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace switchyard {
 class StatusLine;
-}
+struct ProgressLines;
+}  // namespace switchyard
 
 namespace switchyard::apps {
 
@@ -19,5 +21,7 @@ struct Progress {
 
 /// What is going on is shown by `status`, which must outlive the result; lines go to standard output.
 Progress shown_on(StatusLine& status);
+/// The lines of a status line where there is no terminal: none with --json.
+std::optional<ProgressLines> lines_of(bool json);
 
 }  // namespace switchyard::apps

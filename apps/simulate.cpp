@@ -196,7 +196,8 @@ nlohmann::json json_of(const Figures& f) {
 }
 
 int run(const Options& options) {
-  std::optional<StatusLine> status(std::in_place, "simulate", "reading the job");
+  std::optional<StatusLine> status(std::in_place, "simulate", "reading the job", stderr, StatusLine::kSilence,
+                                   lines_of(options.json));
   const Simulated result = simulated(options, shown_on(*status));
   status.reset();
   const Figures& f = result.figures;

@@ -4,6 +4,8 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <charconv>
+#include <cmath>
 #include <string_view>
 #include <utility>
 
@@ -18,14 +20,44 @@ size_t terminal_columns(std::FILE* out) {
   return ioctl(fileno(out), TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-StatusLine::StatusLine(std::string command, std::string what, std::FILE* out, std::chrono::milliseconds silence)
+std::optional<ProgressLines> progress_lines() {
+  const std::optional<std::string> given = environment("SWITCHYARD_PROGRESS");
+  if (!given) return ProgressLines{};
+  constexpr double kLongest = 1e6;
+  double seconds = 0;
+  const char* end = given->data() + given->size();
+  const bool number = std::from_chars(given->data(), end, seconds).ptr == end;
+  if (!number || !(seconds > 0 && seconds <= kLongest)) return std::nullopt;  // also rejects NaN
+  const std::chrono::milliseconds look(std::lround(std::ceil(1000 * seconds)));
+  return ProgressLines{look, 3 * look};
+}
+
+StatusLine::StatusLine(std::string command, std::string what, std::FILE* out, std::chrono::milliseconds silence,
+                       std::optional<ProgressLines> lines)
     : command_(std::move(command)), out_(out), what_(std::move(what)) {
-  if (!rewrites_lines(out_)) return;
-  printer_ = std::thread([this, silence] {
-    constexpr std::chrono::milliseconds kInterval{1000};
-    std::unique_lock lock(mutex_);
-    for (auto wait = silence; !end_.wait_for(lock, wait, [&] { return ended_; }); wait = kInterval) print();
-  });
+  if (rewrites_lines(out_))
+    printer_ = std::thread([this, silence] { rewrite_line(silence); });
+  else if (lines)
+    printer_ = std::thread([this, lines] { print_lines(*lines); });
+}
+
+void StatusLine::rewrite_line(std::chrono::milliseconds silence) {
+  constexpr std::chrono::milliseconds kInterval{1000};
+  std::unique_lock lock(mutex_);
+  for (auto wait = silence; !end_.wait_for(lock, wait, [&] { return ended_; }); wait = kInterval) print();
+}
+
+void StatusLine::print_lines(const ProgressLines& lines) {
+  std::unique_lock lock(mutex_);
+  std::string told;
+  auto last = start_;
+  for (auto at = start_ + lines.look; !end_.wait_until(lock, at, [&] { return ended_; }); at += lines.look) {
+    if (what_ == told && at - last < lines.every) continue;
+    fmt::print(out_, "{}: {}, {}\n", command_, what_, passed());
+    std::fflush(out_);
+    told = what_;
+    last = at;
+  }
 }
 
 StatusLine::~StatusLine() {
@@ -50,10 +82,14 @@ void StatusLine::say(const std::string& text) {
   fmt::print(out_, "{}\n", text);
 }
 
+std::string StatusLine::passed() const {
+  const auto time = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start_);
+  return fmt::format("{} s", time.count());
+}
+
 // A line as wide as the terminal would wrap.
 void StatusLine::print() {
-  const auto passed = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - start_);
-  const std::string before = command_ + ": ", after = fmt::format(", {} s", passed.count());
+  const std::string before = command_ + ": ", after = ", " + passed();
   std::string what = what_;
   const size_t columns = terminal_columns(out_), others = before.size() + after.size() + 1;
   if (columns > 0 && others + what.size() > columns) {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdio>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -15,12 +16,23 @@ bool rewrites_lines(std::FILE* out);
 /// Width of the terminal that `out` is on; 0: not known.
 size_t terminal_columns(std::FILE* out);
 
-/// A line that is rewritten once a second, from `silence` after its start on: "plan: searching, 3 s". It is cut to the
-/// terminal's width and erased at the end. Only on a terminal. Thread-safe. `out` must outlive it.
+/// When a line is printed where lines can't be rewritten: at each multiple of `look`, if what goes on has changed since
+/// the last line, or `every` has passed.
+struct ProgressLines {
+  std::chrono::milliseconds look = std::chrono::seconds(10), every = std::chrono::seconds(30);
+};
+/// As the variable SWITCHYARD_PROGRESS says: `look` in seconds, a third of `every`; nothing if it is no positive
+/// number.
+std::optional<ProgressLines> progress_lines();
+
+/// On a terminal a line that is rewritten once a second, from `silence` after its start on: "plan: searching, 3 s". It
+/// is cut to the terminal's width and erased at the end. Elsewhere the same as lines of their own, if there are to be
+/// any. Thread-safe. `out` must outlive it.
 class StatusLine {
  public:
+  static constexpr std::chrono::milliseconds kSilence{2000};
   StatusLine(std::string command, std::string what, std::FILE* out = stderr,
-             std::chrono::milliseconds silence = std::chrono::seconds(2));
+             std::chrono::milliseconds silence = kSilence, std::optional<ProgressLines> lines = progress_lines());
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;
@@ -30,6 +42,9 @@ class StatusLine {
   void say(const std::string& text);
 
  private:
+  void rewrite_line(std::chrono::milliseconds silence);
+  void print_lines(const ProgressLines& lines);
+  std::string passed() const;
   void print();
   void erase();
   const std::string command_;
@@ -40,7 +55,7 @@ class StatusLine {
   std::string what_;
   size_t shown_ = 0;  // characters of the line
   bool ended_ = false;
-  std::thread printer_;  // none where there is no terminal
+  std::thread printer_;  // none where nothing is printed
 };
 
 }  // namespace switchyard

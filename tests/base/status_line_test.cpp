@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <array>
+#include <chrono>
+#include <cstdlib>
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <regex>
 #include <string>
 #include <utility>
@@ -68,10 +71,66 @@ TEST(StatusLine, fits_the_terminal) {
   }
 }
 
-TEST(StatusLine, is_only_for_terminals) {
+/// The ends of a pipe.
+class Pipe {
+ public:
+  Pipe() {
+    std::array<int, 2> ends{};
+    EXPECT_EQ(pipe(ends.data()), 0);
+    read_ = fdopen(ends[0], "r");
+    write_ = fdopen(ends[1], "w");
+  }
+  ~Pipe() {
+    std::fclose(read_);
+    std::fclose(write_);
+  }
+  std::FILE* file() const { return write_; }
+  /// The next line, as soon as there is one; seconds are written as N.
+  std::string line() const {
+    std::array<char, 256> text{};
+    if (!std::fgets(text.data(), static_cast<int>(text.size()), read_)) return "";
+    return std::regex_replace(std::string(text.data()), std::regex("[0-9]+ s"), "N s");
+  }
+
+ private:
+  std::FILE *read_ = nullptr, *write_ = nullptr;
+};
+
+TEST(StatusLine, elsewhere_prints_a_line_when_what_goes_on_has_changed) {
+  const Pipe pipe;
+  StatusLine line("plan", "searching", pipe.file(), StatusLine::kSilence,
+                  ProgressLines{std::chrono::milliseconds(1), std::chrono::hours(1)});
+  EXPECT_EQ(pipe.line(), "plan: searching, N s\n");
+  line.now("simulating");
+  EXPECT_EQ(pipe.line(), "plan: simulating, N s\n") << "no line twice";
+}
+
+TEST(StatusLine, elsewhere_repeats_the_line_after_a_while) {
+  const Pipe pipe;
+  const StatusLine line("plan", "searching", pipe.file(), StatusLine::kSilence,
+                        ProgressLines{std::chrono::milliseconds(1), std::chrono::milliseconds(2)});
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(pipe.line(), "plan: searching, N s\n");
+}
+
+TEST(StatusLine, lines_come_as_often_as_the_environment_says) {
+  ::unsetenv("SWITCHYARD_PROGRESS");
+  ASSERT_TRUE(progress_lines());
+  EXPECT_EQ(progress_lines()->look, std::chrono::seconds(10));
+  EXPECT_EQ(progress_lines()->every, std::chrono::seconds(30));
+  ::setenv("SWITCHYARD_PROGRESS", "0.5", 1);
+  EXPECT_EQ(progress_lines()->look, std::chrono::milliseconds(500));
+  EXPECT_EQ(progress_lines()->every, std::chrono::milliseconds(1500));
+  for (const char* none : {"off", "0", "", "-1", "nan", "1e300", "5s"}) {
+    ::setenv("SWITCHYARD_PROGRESS", none, 1);
+    EXPECT_FALSE(progress_lines()) << none;
+  }
+  ::unsetenv("SWITCHYARD_PROGRESS");
+}
+
+TEST(StatusLine, prints_only_what_is_said_where_neither_terminal_nor_lines_are_wanted) {
   std::FILE* file = std::tmpfile();
   {
-    StatusLine line("plan", "searching", file, std::chrono::milliseconds(0));
+    StatusLine line("plan", "searching", file, std::chrono::milliseconds(0), std::nullopt);
     line.say("found");
   }
   std::string text(100, '\0');

@@ -25,10 +25,11 @@ HANG = 900  # seconds after which a command hangs; the longest takes less than a
 MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was built with it
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
 
-# Runs must not inherit launch variables from the shell that started the test.
+# Runs must not inherit launch variables from the shell that started the test. How far work has come is printed where it
+# takes long, which no test may depend on.
 _LAUNCH = re.compile("RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|(SLURM|PMIX?)_.*")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not _LAUNCH.fullmatch(name)} | {
-    "OMP_NUM_THREADS": "1"}
+    "OMP_NUM_THREADS": "1", "SWITCHYARD_PROGRESS": "off"}
 
 
 def random_documents(seed, count, longest=LONGEST, vocab=VOCAB):
