@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/errors.hpp"
+#include "config/hardware.hpp"
 #include "files/hf_config.hpp"
 
 namespace switchyard::apps {
@@ -29,15 +30,44 @@ std::string defaults(const JobOptions& options) {
   return text + "[run]\nprecision = \"bf16\"\n";
 }
 
-void check_complete(const JobOptions& options, JobKind kind) {
+// As a shell takes it.
+std::string quoted(const std::string& word) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=.,:/+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return text + "'";
+}
+
+// The command that plans for the same options.
+std::string plan_command(const JobOptions& options, const std::string& cluster) {
+  std::string text = "switchyard plan";
+  const auto add = [&](const char* option, const auto& value) {
+    text += fmt::format(" {} {}", option, quoted(fmt::format("{}", value)));
+  };
+  add("--model", options.model);
+  if (options.context) add("--context", *options.context);
+  if (!options.lengths.empty()) add("--lengths", options.lengths);
+  if (options.sequences) add("--sequences", *options.sequences);
+  if (options.ranks) add("--ranks", *options.ranks);
+  for (const std::string& set : options.sets) add("--set", set);
+  add("--cluster", config::is_cluster_file(cluster) ? cluster : "NAME");
+  return text;
+}
+
+void check_complete(const JobOptions& options, JobKind kind, const std::string& cluster) {
   std::vector<std::string> missing;
   if (options.model.empty()) missing.push_back("--model");
-  if (!options.context) missing.push_back("--context");
+  if (!options.context && kind != JobKind::switched) missing.push_back("--context");
   if (kind == JobKind::given && options.strategy.empty()) missing.push_back("--strategy");
-  if (!missing.empty())
-    user_error("there is no job file, and {} {} missing. Name a file, such as demo/job.toml, or give {}.",
-               fmt::join(missing, " and "), missing.size() == 1 ? "is" : "are",
-               kind == JobKind::given ? "--model, --context and --strategy" : "--model and --context");
+  if (missing.empty()) return;
+  const bool strategy_alone = missing == std::vector<std::string>{"--strategy"};
+  user_error("there is no job file, and {} {} missing. Name a file, such as demo/job.toml, or give {}.{}",
+             fmt::join(missing, " and "), missing.size() == 1 ? "is" : "are",
+             kind == JobKind::given     ? "--model, --context and --strategy"
+             : kind == JobKind::planned ? "--model and --context"
+                                        : "--model",
+             strategy_alone ? fmt::format(" To find one: {}", plan_command(options, cluster)) : "");
 }
 
 bool is_folder(const std::string& model) {
@@ -132,9 +162,15 @@ void add_cluster_option(CLI::App& command, std::string& cluster) {
       ->type_name("NAME|FILE");
 }
 
-config::JobDraft draft_of(const JobOptions& options, JobKind kind, config::Errors& errors) {
+JobOptions with_context(JobOptions options) {
+  if (options.file.empty() && !options.context && !options.model.empty())
+    options.context = std::max<i64>(model_of(options.model).max_positions, 1);
+  return options;
+}
+
+config::JobDraft draft_of(const JobOptions& options, JobKind kind, config::Errors& errors, const std::string& cluster) {
   const std::vector<config::Override> overrides = overrides_of(options);
-  if (options.file.empty()) check_complete(options, kind);
+  if (options.file.empty()) check_complete(options, kind, cluster);
   config::JobDraft draft = options.file.empty() ? config::read_draft(defaults(options), kCommandLine, overrides, errors)
                                                 : config::load_draft(options.file, overrides, errors);
   if (!options.strategy.empty()) set_strategy(draft, options.strategy);

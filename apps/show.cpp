@@ -93,11 +93,10 @@ void show_program(const config::Job& job, const compiler::Plans& plans, const Op
 config::Job job_of(Options options) {
   if (options.what == "model" && options.job.file.empty()) {
     if (options.job.strategy.empty()) options.job.strategy = "1,1,1";
-    if (!options.job.context && !options.job.model.empty())
-      options.job.context = std::max<i64>(model_of(options.job.model).max_positions, 1);
+    options.job = with_context(std::move(options.job));
   }
   config::Errors errors;
-  return open_job(draft_of(options.job, JobKind::given, errors), errors);
+  return open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
 }
 
 int run(const Options& options) {

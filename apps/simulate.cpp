@@ -153,7 +153,7 @@ struct Simulated {
 
 Simulated simulated(const Options& options, const Progress& progress) {
   config::Errors errors;
-  config::Job job = open_job(draft_of(options.job, JobKind::given, errors), errors);
+  config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
   cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
   progress.now("planning switches and reductions");
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());

@@ -13,25 +13,27 @@
 #include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
+#include "compiler/job_plans.hpp"
 #include "compiler/switch_figures.hpp"
 #include "config/hardware.hpp"
 #include "cost/rounds.hpp"
 #include "count_of.hpp"
 #include "job_options.hpp"
 #include "models/build.hpp"
+#include "plan_job.hpp"
 
 namespace switchyard::apps {
 namespace {
 
 struct Options {
-  std::string model, cluster, from, to, planner = "relay", home = "none", precision = "bf16";
-  std::optional<int> ranks;
+  JobOptions job;
+  std::string cluster, from, to, planner = "relay", home = "none", precision;  // precision: empty for the job's
   bool json = false;
 };
 
-// The number that the larger strategy needs, where the command line gives no number.
-int ranks_of(const Options& o) {
-  if (o.ranks) return *o.ranks;
+// The number that the larger strategy needs, where the job gives no number.
+int ranks_of(const Options& o, std::optional<int> given) {
+  if (given) return *given;
   i64 ranks = 1;
   for (const std::string& spec : {o.from, o.to, o.home})
     if (spec != "none") ranks = std::max(ranks, config::ranks_of(config::read_strategy_text(spec).groups));
@@ -53,16 +55,22 @@ std::optional<Seconds> time_of(const switching::MovePlan& plan, const cluster::H
 
 struct Planned {
   cluster::Cluster cluster;
+  std::string precision;
   compiler::SwitchFigures figures;
   std::optional<Seconds> time;       // where the cluster's rates are known
   double planning = 0, mapping = 0;  // seconds
 };
 
 Planned planned(const Options& o, const Progress& progress) {
+  config::Errors errors;
+  config::JobDraft draft = draft_of(with_context(o.job), JobKind::switched, errors);
+  const int ranks = ranks_of(o, apps::ranks_of(draft));
   std::optional<cluster::Hardware> hardware;
-  if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks_of(o));
+  if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks);
   cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);
-  const config::ModelConfig model = model_of(o.model);
+  const config::Job job = open_unplanned(std::move(draft), errors, ranks);
+  const config::ModelConfig& model = job.model.config;
+  const Precision precision = o.precision.empty() ? compiler::precision_of(job.run) : precision_from(o.precision);
   const auto strategy = [&](const std::string& spec) {
     config::Strategy made = config::strategy_from_spec(spec, cluster.ranks(), model.layers);
     config::validate(made, model, cluster.ranks());
@@ -72,7 +80,7 @@ Planned planned(const Options& o, const Progress& progress) {
   std::optional<config::Strategy> home;
   if (o.home != "none") home = strategy(o.home);
   const switching::Planner planner = config::switch_planner_from(o.planner);
-  const ir::Graph graph = models::build(model, precision_from(o.precision), models::Output::loss);
+  const ir::Graph graph = models::build(model, precision, models::Output::loss);
 
   progress.now("planning the switch");
   auto start = Clock::now();
@@ -87,15 +95,16 @@ Planned planned(const Options& o, const Progress& progress) {
   const compiler::SwitchFigures figures = compiler::switch_figures(graph, maps, plan, cluster);
   const std::optional<Seconds> time =
       time_of(plan, hardware ? &*hardware : nullptr, cluster, size_of(graph.precision().compute));
-  return {std::move(cluster), figures, time, planning, mapping};
+  return {std::move(cluster), std::string(name_of(precision)), figures, time, planning, mapping};
 }
 
 void print_table(const Options& o, const Planned& result) {
   const cluster::Cluster& cluster = result.cluster;
   const compiler::SwitchFigures& f = result.figures;
   if (result.time) fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
-  fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n", o.model, o.precision,
-             count_of(cluster.hosts(), "host"), count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
+  fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n",
+             o.job.file.empty() ? o.job.model : o.job.name(), result.precision, count_of(cluster.hosts(), "host"),
+             count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
              o.home == "none" ? "" : " and home on " + o.home);
   const auto line = [&](const char* what, i64 bytes) {
     fmt::print("  {:<30} {:>16}  {:>10}  {:>8.2f} layers\n", what, bytes, format_bytes({bytes}),
@@ -145,10 +154,7 @@ void add_switch_plan(CLI::App& app, Action& action) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "switch-plan", "Plans a hot switch between two strategies and prints what it sends; nothing runs");
-  command
-      ->add_option("--model", options->model,
-                   "Preset (" + config::model_preset_names() + "), or a folder with config.json")
-      ->required();
+  add_job_options(*command, options->job, JobKind::switched);
   command
       ->add_option(
           "--cluster", options->cluster,
@@ -156,8 +162,6 @@ void add_switch_plan(CLI::App& app, Action& action) {
           "seconds, too")
       ->required()
       ->type_name("HOSTSxDEVICES|NAME|FILE");
-  command->add_option("--ranks", options->ranks, "Number of ranks (default: what the larger strategy needs)")
-      ->check(CLI::PositiveNumber);
   command->add_option("--from", options->from, "Strategy before")->required()->type_name("DP,TP,PP");
   command->add_option("--to", options->to, "Strategy after")->required()->type_name("DP,TP,PP");
   command->add_option("--planner", options->planner, "How senders are chosen: relay, greedy, first or round-robin")
@@ -165,8 +169,8 @@ void add_switch_plan(CLI::App& app, Action& action) {
   command->add_option("--home", options->home, "Strategy that home follows, whose copies are further sources; or none")
       ->capture_default_str()
       ->type_name("DP,TP,PP|none");
-  command->add_option("--precision", options->precision, "Precision of the parameters: bf16, fp32 or fp64")
-      ->capture_default_str();
+  command->add_option("--precision", options->precision,
+                      "Precision of the parameters: bf16, fp32 or fp64 (default: the job's; without a file bf16)");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {
     action = {.run = [options] { return run(*options); },

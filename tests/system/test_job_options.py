@@ -1,7 +1,8 @@
-"""Options that stand for a job file: one grammar for plan, simulate and show; switch-plan's clusters."""
+"""Options that stand for a job file: one grammar for plan, simulate, show and switch-plan; switch-plan's clusters."""
 
 import json
 import re
+import shlex
 import subprocess
 
 import pytest
@@ -137,9 +138,34 @@ def test_show_plan_has_shards_where_they_are_asked_for(job):
     (["simulate", "--model", "7b", "--context", "64", "--strategy", "1,1", *CLUSTER], "--strategy 1,1"),
     (["simulate", "--model", "7q", "--context", "64", "--strategy", "1,1,1", *CLUSTER], "--model 7q"),
     (["plan", "--model", "7b", "--context", "64", "--cluster", "2x8"], "such as h200-141g:2x8"),
+    (["switch-plan", "--from", "2,1,1", "--to", "1,2,1", "--cluster", "1x2"],
+     "there is no job file, and --model is missing. Name a file, such as demo/job.toml, or give --model."),
+    (["show", "plan", "--model", "7b", "--context", "64", "--cluster", "2x8", "--set", "run.memory_budget=8 GiB"],
+     "To find one: switchyard plan --model 7b --context 64 --set 'run.memory_budget=8 GiB' --cluster NAME"),
 ])
 def test_what_is_missing_or_wrong_is_named(words, message):
     assert message in refusal(*words)
+
+
+def test_without_a_strategy_the_command_that_finds_one_is_named(tmp_path):
+    options = ["--model", "7b", "--ranks", "8", "--context", "4096", "--sequences", "16"]
+    for words in (["simulate", *options, *CLUSTER], ["show", "plan", *options, *CLUSTER]):
+        named = shlex.split(refusal(*words).strip().split(" To find one: ")[1])
+        assert named == ["switchyard", "plan", "--model", "7b", "--context", "4096", "--sequences", "16", "--ranks", "8", *CLUSTER]
+    run(*named[1:], "--seconds", "1")
+
+
+def test_switch_plan_takes_the_options_of_a_job(job, lengths):
+    switch = ["switch-plan", "--from", "2,4,1", "--to", "8,1,1", "--cluster", "2x4"]
+
+    def sent(*words):
+        return {key: value for key, value in figures(*switch, *words).items() if not key.endswith("ing_seconds")}
+
+    plain = sent("--model", "7b")
+    assert sent("--model", "7b", "--context", "8192", "--lengths", lengths) == sent(job) == plain
+    assert sent("--model", "7b", "--set", "model.layers=2")["intra_host_bytes"] < plain["intra_host_bytes"]
+    assert sent(job, "--set", "run.precision=fp32") == sent(job, "--precision", "fp32") != plain
+    assert re.match(r"same in bf16, 2 hosts, 8 ranks: ", run(*switch, job))
 
 
 def test_a_switch_is_timed_where_rates_are_known(tmp_path):
