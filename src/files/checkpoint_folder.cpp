@@ -248,6 +248,8 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
   if (!is_committed(folder)) {
     const auto newest = newest_complete(folder);
     if (!newest) {
+      if (!fs::exists(folder))
+        user_error("{} does not exist. Give a run folder, or a checkpoint in it.", folder.string());
       user_error("{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these.",
                  folder.string());
     }

@@ -301,8 +301,10 @@ TEST_F(Damage, is_remedied_by_the_newest_older_one_that_is_intact) {
               testing::EndsWith(remedy(50)));
 }
 
-TEST(Resume, says_that_a_folder_holds_no_checkpoint) {
+TEST(Resume, says_that_a_folder_does_not_exist_or_holds_no_checkpoint) {
   const Scratch run;
+  EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run / "none"); }),
+            (run / "none").string() + " does not exist. Give a run folder, or a checkpoint in it.");
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5);
   EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run.path()); }),
             run.path().string() +

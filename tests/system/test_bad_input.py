@@ -323,6 +323,11 @@ def test_a_fresh_start_in_the_folder_of_another_run_is_refused(job, finished):
     assert fails(tiny.command(job(), "--out", finished)) == expected
 
 
+def test_a_folder_that_does_not_exist_has_nothing_to_export(tmp_path):
+    assert fails([tiny.PROGRAM, "export", tmp_path / "none", "--out", tmp_path / "out"]) == \
+        f"{tmp_path}/none does not exist. Give a run folder, or a checkpoint in it."
+
+
 def test_a_folder_without_checkpoint_is_reported(job, tmp_path):
     assert "holds no complete checkpoint" in fails(tiny.command(job(), "--resume", tmp_path))
 
