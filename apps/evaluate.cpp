@@ -17,6 +17,7 @@
 #include "files/checkpoint_folder.hpp"
 #include "files/hf_config.hpp"
 #include "open_job.hpp"
+#include "progress.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -86,7 +87,8 @@ int run(const Options& options) {
   const comm::Launch launch = comm::launch_from_environment();
   train::EvaluateSettings settings{.job = job_of(options, launch), .sequences = options.sequences.value_or(0)};
   std::optional<StatusLine> status;
-  if (launch.rank == 0 && !options.json) status.emplace("evaluate", "loading the model");
+  if (launch.rank == 0)
+    status.emplace("evaluate", "loading the model", stderr, StatusLine::kSilence, lines_of(options.json));
   settings.progress = [&](i64 done, i64 all) {
     if (status)
       status->now(fmt::format("{} of {} tokens", format_count(static_cast<double>(done)),
@@ -132,7 +134,7 @@ void add_evaluate(CLI::App& app, Action& action) {
   command->add_option("--strategy", options->strategy, "Strategy of all documents (default: dp over the ranks)");
   command->add_option("--set", options->sets, "Sets a key of a job, e.g. run.precision=fp32")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
 }
 
 }  // namespace switchyard::apps

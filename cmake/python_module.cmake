@@ -29,7 +29,7 @@ find_package(nanobind CONFIG REQUIRED)
 # STABLE_ABI: from Python 3.12 on, one file serves all later versions.
 nanobind_add_module(switchyard_native STABLE_ABI FREE_THREADED NB_STATIC NB_SUPPRESS_WARNINGS
                     ${CMAKE_SOURCE_DIR}/apps/native/native.cpp $<TARGET_OBJECTS:switchyard_commands>)
-target_link_libraries(switchyard_native PRIVATE ${command_layers})
+target_link_libraries(switchyard_native PRIVATE switchyard_command_layers)
 switchyard_target_options(switchyard_native)
 # Libraries that other modules bring may have the same names.
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/python_module.map CONTENT "{ global: PyInit_*; local: *; };\n")
