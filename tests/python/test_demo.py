@@ -31,7 +31,8 @@ elif args[0] in ("profile", "report"):
 elif args[0] == "plan":
     kind = "single" if "--buckets" in args else "plan"
     Path(value("--out")).write_text(f'# {{kind}}\\npacking = "balanced", ring_degree = "document"\\n')
-    print("Step 1 s;\\n  limited by computing\\nhosts\\n\\n   step\\nchosen   1 s\\n  a\\n  b\\nbest single strategy   2 s\\n  c")
+    print("Step 1 s;\\n  limited by computing\\nhosts\\n\\n   step\\nchosen   1 s\\n  a\\n  b")
+    print("best single strategy   2 s\\n  c")
     print("best of 3\\n  x")
 elif args[0] == "simulate":
     text = Path(args[1]).read_text()
@@ -90,7 +91,8 @@ def test_the_plan_is_compared_with_the_best_single_strategy_and_the_usual_defaul
                        [("plan.toml", False), ("uniform.toml", False)]), "the quicker of both single strategies"
     assert 'packing = "stream", ring_degree = "uniform"' in (tmp_path / "runs/demo/stream.toml").read_text()
     out = done.stdout.splitlines()
-    assert out[:7] == ["Step 1 s;", "  limited by computing", "chosen   1 s", "  a", "  b", "best single strategy   2 s", "  c"]
+    assert out[:7] == ["Step 1 s;", "  limited by computing", "chosen   1 s", "  a", "  b",
+                       "best single strategy   2 s", "  c"]
     lines = {line.split("  ")[0]: line.split() for line in out}
     assert lines["the plan"][2:] == ["1000", "0.0%", "3", "MiB", "1.00", "s", "1.00", "s", "20%", "1.0%"]
     assert lines["the usual default"][3:] == ["333", "0.0%", "3", "MiB", "3.00", "s", "3.00", "s", "73%", "1.0%"]
