@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/wrapped.hpp"
 
 namespace switchyard {
 
@@ -47,7 +48,7 @@ void StatusLine::now(std::string what) {
 void StatusLine::say(const std::string& text) {
   const std::scoped_lock lock(mutex_);
   erase();
-  fmt::print(out_, "{}\n", text);
+  fmt::print(out_, "{}\n", wrapped(text, terminal_columns(out_)));
 }
 
 // A line as wide as the terminal would wrap.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/wrapped.hpp"
 
 namespace switchyard::train {
 
@@ -78,10 +79,10 @@ void Progress::tick() {
     print_line(status);
 }
 
-void Progress::say(const std::string& text) {
+void Progress::say(const std::string& text, size_t indent) {
   const std::lock_guard lock(mutex_);
   if (shown_) out_ << '\r' << kErase;
-  out_ << text << '\n' << std::flush;
+  out_ << wrapped(text, columns(), indent) << '\n' << std::flush;
   printed_ = settings_.now();
   if (shown_) show(*shown_);
 }
@@ -98,8 +99,8 @@ std::string Progress::time_left(Seconds of_current_step) const {
 // On a terminal that is too narrow the fields that matter least are left out.
 std::string Progress::line_of(const Status& status) const {
   std::vector<Field> fields = results_;
-  if (const std::string left = time_left(status.running); !left.empty()) fields.push_back({left, kAlways});
-  const size_t columns = settings_.terminal ? settings_.columns() : 0;
+  if (const std::string left = time_left(status.running); !left.empty()) fields.push_back({left, kAlways - 1});
+  const size_t columns = this->columns();
   const auto width = [&] {
     size_t sum = status.step.size();
     for (const Field& field : fields) sum += kGap.size() + field.text.size();
@@ -153,7 +154,7 @@ void Progress::summarize() {
                                  format_count(static_cast<double>(tokens_)), emulated_ ? "an emulated " : "",
                                  format_duration({seconds_}), format_count(rate));
   if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, last_loss_);
-  out_ << text << '\n' << std::flush;
+  out_ << wrapped(text, columns()) << '\n' << std::flush;
 }
 
 Heartbeat::Heartbeat(std::function<void()> beat, std::chrono::milliseconds interval)

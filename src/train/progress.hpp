@@ -49,8 +49,9 @@ class Progress {
   void step_done(const StepRecord& record);
   /// Prints how long the current step has been running, if nothing was printed for kSilence.
   void tick();
-  /// Prints a line of its own above the status line.
-  void say(const std::string& text);
+  /// Prints a text of its own above the status line, on a terminal wrapped at its width. indent: of its lines after the
+  /// first.
+  void say(const std::string& text, size_t indent = 0);
   /// After the last step: prints what all steps together did, if there were any: "12 steps, 96k tokens in 38 s (2.5k
   /// tok/s), loss ...".
   void summarize();
@@ -64,6 +65,7 @@ class Progress {
   void print_line(const Status& status);
   void show(const Status& status);
   std::string line_of(const Status& status) const;
+  size_t columns() const { return settings_.terminal ? settings_.columns() : 0; }
   void count(const StepRecord& record);
   void end_line();
   std::string time_left(Seconds of_current_step) const;

@@ -246,7 +246,7 @@ class JobOnRank {
                                                       .precision = plans_.graph().precision(),
                                                       .cluster = fabric_.cluster(),
                                                       .predicted = {std::ranges::max(peaks)}}))
-      recorder_.say(line);
+      recorder_.say(line, kBannerLabel);
   }
 
   void advance(const data::Batch& batch, bool updated) {

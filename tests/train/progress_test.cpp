@@ -117,7 +117,31 @@ TEST_F(ProgressTest, ANarrowTerminalLosesWhatMattersLeast) {
   EXPECT_EQ(shown(whole.size()), "step 1/9  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s  50% of peak  left 16 s");
   EXPECT_EQ(shown(66), "step 1/9  loss 4.1230  3.4k tok/s  50% of peak  left 16 s");
   EXPECT_EQ(shown(40), "step 1/9  loss 4.1230  left 16 s");
+  EXPECT_EQ(shown(30), "step 1/9  loss 4.1230");
   EXPECT_EQ(shown(5), "step");
+}
+
+TEST_F(ProgressTest, MessagesAndTheSummaryAreWrappedOnATerminalAtItsWidthThen) {
+  ProgressSettings narrow = settings(true, 1);
+  size_t columns = 0;
+  narrow.columns = [&] { return columns; };
+  Progress progress(out_, narrow);
+  const std::string text = "data      one two three four";
+  progress.say(text, 10);
+  EXPECT_EQ(out_.str(), text + "\n");
+  columns = 24;
+  out_.str("");
+  progress.say(text, 10);
+  EXPECT_EQ(out_.str(), "data      one two three\n      four\n");
+  columns = 40;
+  progress.step_done(step(1));
+  out_.str("");
+  progress.summarize();
+  EXPECT_EQ(out_.str(), "1 step, 6.8k tokens in 2 s (3.4k\ntok/s), loss 4.1230 -> 4.1230\n");
+  narrow.terminal = false;
+  out_.str("");
+  Progress(out_, narrow).say(text, 10);
+  EXPECT_EQ(out_.str(), text + "\n");
 }
 
 TEST_F(ProgressTest, ColoursAreOnlyOnATerminal) {
