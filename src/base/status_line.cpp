@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/wrapped_text.hpp"
 
 namespace switchyard {
 
@@ -79,7 +80,7 @@ void StatusLine::now(std::string what) {
 void StatusLine::say(const std::string& text) {
   const std::scoped_lock lock(mutex_);
   erase();
-  fmt::print(out_, "{}\n", text);
+  fmt::print(out_, "{}\n", wrapped_on_terminal(text, terminal_columns(out_)));
 }
 
 std::string StatusLine::passed() const {

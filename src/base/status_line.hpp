@@ -38,7 +38,7 @@ class StatusLine {
   StatusLine& operator=(const StatusLine&) = delete;
   /// Sets what the line shows as going on.
   void now(std::string what);
-  /// Prints a line of its own above the status line, on a terminal or not.
+  /// Prints a text of its own above the status line, on a terminal or not; it is wrapped at the terminal's width.
   void say(const std::string& text);
 
  private:

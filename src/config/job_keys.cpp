@@ -422,7 +422,9 @@ Keys run_keys() {
           "weights "
           "and moments. A rank without memory for it waits; false: all wait, and nothing is copied."),
       Run<&RunSettings::out>("run.out", "Folder for log, plan, report and checkpoints.").fallback("none").rank_only(),
-      Run<&RunSettings::log_every>("run.log_every", "Steps between lines on the terminal.")
+      Run<&RunSettings::log_every>(
+          "run.log_every",
+          "Steps between lines of progress. A terminal shows the steps between them on a last line that is rewritten.")
           .unit("steps")
           .at_least(1)
           .rank_only(),

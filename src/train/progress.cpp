@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/text.hpp"
+#include "base/wrapped_text.hpp"
 
 namespace switchyard::train {
 
@@ -57,7 +58,11 @@ void Progress::step_done(const StepRecord& record) {
   step_began_ = settings_.now();
   const bool due = (record.step - settings_.first_step) % settings_.every == 0 || record.step == settings_.last_step ||
                    record.skipped;
-  if (settings_.terminal || due) print_fields(fmt::format("step {}/{}", record.step, settings_.last_step), {0});
+  const Status status{fmt::format("step {}/{}", record.step, settings_.last_step), {0}};
+  if (due)
+    print_line(status);
+  else if (settings_.terminal)
+    show(status);
 }
 
 void Progress::tick() {
@@ -65,16 +70,21 @@ void Progress::tick() {
   const Clock::time_point now = settings_.now();
   if (now - printed_ < kSilence || next_step_ > settings_.last_step) return;
   const Seconds running = between(step_began_, now);
-  print_fields(fmt::format("step {}/{}  running {}", next_step_, settings_.last_step,
-                           format_duration({std::round(running.count)})),
-               running);
+  const Status status{fmt::format("step {}/{}  running {}", next_step_, settings_.last_step,
+                                  format_duration({std::round(running.count)})),
+                      running};
+  if (settings_.terminal)
+    show(status);
+  else
+    print_line(status);
 }
 
-void Progress::say(const std::string& text) {
+void Progress::say(const std::string& text, size_t indent) {
   const std::lock_guard lock(mutex_);
-  end_line();
-  out_ << text << '\n' << std::flush;
+  if (shown_) out_ << '\r' << kErase;
+  out_ << wrapped_on_terminal(text, columns(), indent) << '\n' << std::flush;
   printed_ = settings_.now();
+  if (shown_) show(*shown_);
 }
 
 std::string Progress::time_left(Seconds of_current_step) const {
@@ -87,13 +97,12 @@ std::string Progress::time_left(Seconds of_current_step) const {
 }
 
 // On a terminal that is too narrow the fields that matter least are left out.
-void Progress::print_fields(const std::string& step, Seconds of_current_step) {
-  printed_ = settings_.now();
+std::string Progress::line_of(const Status& status) const {
   std::vector<Field> fields = results_;
-  if (const std::string left = time_left(of_current_step); !left.empty()) fields.push_back({left, kAlways});
-  const size_t columns = settings_.terminal ? settings_.columns() : 0;
+  if (const std::string left = time_left(status.running); !left.empty()) fields.push_back({left, kAlways - 1});
+  const size_t columns = this->columns();
   const auto width = [&] {
-    size_t sum = step.size();
+    size_t sum = status.step.size();
     for (const Field& field : fields) sum += kGap.size() + field.text.size();
     return sum;
   };
@@ -101,19 +110,28 @@ void Progress::print_fields(const std::string& step, Seconds of_current_step) {
     fields.erase(std::ranges::min_element(fields, {}, &Field::importance));
   std::string rest;
   for (const Field& field : fields) rest += kGap + field.text;
-  if (!settings_.terminal) {
-    out_ << step << rest << '\n' << std::flush;
-    return;
-  }
-  const std::string first = columns > 0 ? step.substr(0, columns - 1) : step;
+  const std::string first = columns > 0 ? status.step.substr(0, columns - 1) : status.step;
+  return (settings_.terminal && settings_.colour ? kBold + first + kPlain : first) + rest;
+}
+
+// A line that stays, in place of the status line.
+void Progress::print_line(const Status& status) {
+  printed_ = settings_.now();
+  if (shown_) out_ << '\r' << kErase;
+  shown_.reset();
+  out_ << line_of(status) << '\n' << std::flush;
+}
+
+void Progress::show(const Status& status) {
+  printed_ = settings_.now();
   // The rest of the line is erased: it may be longer.
-  out_ << '\r' << (settings_.colour ? kBold + first + kPlain : first) << rest << kErase << std::flush;
-  open_ = true;
+  out_ << '\r' << line_of(status) << kErase << std::flush;
+  shown_ = status;
 }
 
 void Progress::end_line() {
-  if (open_) out_ << '\n' << std::flush;
-  open_ = false;
+  if (shown_) out_ << '\n' << std::flush;
+  shown_.reset();
 }
 
 void Progress::count(const StepRecord& record) {
@@ -130,12 +148,13 @@ void Progress::summarize() {
   const std::lock_guard lock(mutex_);
   if (steps_ == 0) return;
   end_line();
+  next_step_ = settings_.last_step + 1;  // also where a signal ended the run earlier
   const double rate = seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0;
-  out_ << fmt::format("{} step{}, {} tokens in {}{} ({} tok/s)", steps_, steps_ == 1 ? "" : "s",
-                      format_count(static_cast<double>(tokens_)), emulated_ ? "an emulated " : "",
-                      format_duration({seconds_}), format_count(rate));
-  if (first_loss_) out_ << fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, last_loss_);
-  out_ << '\n' << std::flush;
+  std::string text = fmt::format("{} step{}, {} tokens in {}{} ({} tok/s)", steps_, steps_ == 1 ? "" : "s",
+                                 format_count(static_cast<double>(tokens_)), emulated_ ? "an emulated " : "",
+                                 format_duration({seconds_}), format_count(rate));
+  if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, last_loss_);
+  out_ << wrapped_on_terminal(text, columns()) << '\n' << std::flush;
 }
 
 Heartbeat::Heartbeat(std::function<void()> beat, std::chrono::milliseconds interval)

@@ -19,16 +19,17 @@
 namespace switchyard::train {
 
 struct ProgressSettings {
-  i64 first_step = 1, last_step = 1;  // of this run
-  bool terminal = false;              // rewrite one line in place; otherwise print a new line each time
-  bool colour = false;                // on a terminal
-  i64 every = 1;                      // steps between lines where there is no terminal
+  i64 first_step = 1, last_step = 1;                           // of this run
+  bool terminal = false;                                       // lines can be rewritten
+  bool colour = false;                                         // on a terminal
+  i64 every = 1;                                               // steps between lines that stay
   std::function<size_t()> columns = [] { return size_t{0}; };  // of the terminal now; 0: not known
   std::function<Clock::time_point()> now = Clock::now;
 };
 
 /// "step 12/100  loss 4.1230  norm 1.2  lr 3.00e-04  3.4k tok/s  45% of peak  139 MiB  left 2 min 10 s", on one line
-/// however narrow the terminal is. Memory: the highest peak of a rank in the step. The time left is the number of
+/// however narrow the terminal is. On a terminal the steps between those whose lines stay are shown, too, on a status
+/// line below that is rewritten. Memory: the highest peak of a rank in the step. The time left is the number of
 /// remaining steps times the mean time of the last 20. Thread-safe. `out` must outlive it.
 class Progress {
  public:
@@ -48,13 +49,23 @@ class Progress {
   void step_done(const StepRecord& record);
   /// Prints how long the current step has been running, if nothing was printed for kSilence.
   void tick();
-  /// Prints a line of its own above the progress line.
-  void say(const std::string& text);
-  /// Prints what all steps together did, if there were any: "12 steps, 96k tokens in 38 s (2.5k tok/s), loss ...".
+  /// Prints a text of its own above the status line, on a terminal wrapped at its width. indent: of its lines after the
+  /// first.
+  void say(const std::string& text, size_t indent = 0);
+  /// After the last step: prints what all steps together did, if there were any: "12 steps, 96k tokens in 38 s (2.5k
+  /// tok/s), loss ...".
   void summarize();
 
  private:
-  void print_fields(const std::string& step, Seconds of_current_step);
+  /// What the status line shows: a step and how long the current one has been running.
+  struct Status {
+    std::string step;
+    Seconds running;
+  };
+  void print_line(const Status& status);
+  void show(const Status& status);
+  std::string line_of(const Status& status) const;
+  size_t columns() const { return settings_.terminal ? settings_.columns() : 0; }
   void count(const StepRecord& record);
   void end_line();
   std::string time_left(Seconds of_current_step) const;
@@ -70,7 +81,7 @@ class Progress {
   double seconds_ = 0, last_loss_ = 0;
   std::optional<double> first_loss_;
   Clock::time_point step_began_, printed_;
-  bool open_ = false;  // a line on the terminal that has not ended
+  std::optional<Status> shown_;  // on the status line; none: there is no such line
 };
 
 /// Calls `beat` every `interval` on a thread of its own, until destroyed.

@@ -26,8 +26,8 @@ class RunLog {
 
   void add(const StepRecord& record);
   void add(const ValidationRecord& record);
-  /// A line of its own on the terminal.
-  void say(const std::string& text) { progress_.say(text); }
+  /// A text of its own on the terminal. indent: of its lines after the first.
+  void say(const std::string& text, size_t indent = 0) { progress_.say(text, indent); }
   /// What all steps did, on the terminal.
   void summarize() { progress_.summarize(); }
 

@@ -21,6 +21,8 @@ struct StartFacts {
   Bytes predicted;                  // highest predicted peak of a rank in the first step
 };
 
+inline constexpr size_t kBannerLabel = 10;  // characters of a line's label
+
 /// A line each: model, data, batch, strategies, ranks, memory, and the cluster that is emulated.
 std::vector<std::string> start_banner(const config::Job& job, const StartFacts& facts);
 

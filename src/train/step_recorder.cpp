@@ -136,8 +136,8 @@ void StepRecorder::add(ValidationRecord record) {
   if (log_) log_->add(record);
 }
 
-void StepRecorder::say(const std::string& text) {
-  if (log_) log_->say(text);
+void StepRecorder::say(const std::string& text, size_t indent) {
+  if (log_) log_->say(text, indent);
 }
 
 void StepRecorder::summarize() {

@@ -62,8 +62,8 @@ class StepRecorder {
   AfterStep record(const DoneStep& step, const Rank& rank);
   /// A validation after the step that was recorded last.
   void add(ValidationRecord record);
-  /// A line of its own on rank 0's terminal.
-  void say(const std::string& text);
+  /// A text of its own on rank 0's terminal. indent: of its lines after the first.
+  void say(const std::string& text, size_t indent = 0);
   /// After the last step: what all steps did, on rank 0's terminal.
   void summarize();
 

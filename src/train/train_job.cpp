@@ -62,6 +62,7 @@ class JobOnRank {
             const RankSettings& share, std::unique_ptr<StatusLine> status)
       : status_(std::move(status)),
         told_(settings.told),
+        resumed_(settings.resume),
         job_(settings.job),
         plan_json_(settings.plan_json),
         fabric_(fabric),
@@ -113,6 +114,12 @@ class JobOnRank {
 
  private:
   int train() {
+    if (state_.step == job_.run.steps) {
+      if (status_)
+        status_->say(
+            fmt::format("{} has all {} steps already; raise --steps (run.steps) to go on", resumed_, job_.run.steps));
+      return 0;
+    }
     if (status_ && !told_)
       for (const std::string& line : not_kept(job_)) status_->say(line);
     status_.reset();
@@ -227,7 +234,7 @@ class JobOnRank {
                                                       .precision = plans_.graph().precision(),
                                                       .cluster = fabric_.cluster(),
                                                       .predicted = {std::ranges::max(peaks)}}))
-      recorder_.say(line);
+      recorder_.say(line, kBannerLabel);
   }
 
   void advance(const data::Batch& batch, bool updated) {
@@ -245,7 +252,8 @@ class JobOnRank {
   }
 
   std::unique_ptr<StatusLine> status_;
-  const bool told_;  // what won't be kept
+  const bool told_;             // what won't be kept
+  const std::string& resumed_;  // checkpoint or run folder; empty: the run is new
   const config::Job& job_;
   const std::string& plan_json_;
   comm::Fabric& fabric_;

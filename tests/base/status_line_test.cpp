@@ -71,6 +71,13 @@ TEST(StatusLine, fits_the_terminal) {
   }
 }
 
+TEST(StatusLine, wraps_what_it_says_at_the_width_of_the_terminal) {
+  const Terminal terminal(20);
+  StatusLine line("plan", "searching", terminal.file(), std::chrono::hours(1));
+  line.say("limited by computing; it needs 3 MiB");
+  EXPECT_EQ(terminal.until("MiB\r\n"), "limited by\r\ncomputing; it needs\r\n3 MiB\r\n");
+}
+
 /// The ends of a pipe.
 class Pipe {
  public:

@@ -37,6 +37,26 @@ TEST(Wrapped, never_exceeds_100_columns_where_words_are_short) {
   EXPECT_EQ(joined, text);
 }
 
+TEST(WrappedOnTerminal, lines_are_shorter_than_the_terminal_and_broken_at_blanks) {
+  EXPECT_EQ(wrapped_on_terminal("a line of several words", 0), "a line of several words");
+  EXPECT_EQ(wrapped_on_terminal("a line of several words", 24), "a line of several words");
+  EXPECT_EQ(wrapped_on_terminal("a line of several words", 23), "a line of several\nwords");
+  EXPECT_EQ(wrapped_on_terminal("a line of several words", 10), "a line of\nseveral\nwords");
+  EXPECT_EQ(wrapped_on_terminal("see a/folder/that/is/long now", 10), "see\na/folder/that/is/long\nnow");
+  EXPECT_EQ(wrapped_on_terminal("gr\u00fc\u00dfe an alle", 9), "gr\u00fc\u00dfe an\nalle") << "characters, not bytes";
+  EXPECT_EQ(wrapped_on_terminal("two  blanks", 9), "two\nblanks");
+  EXPECT_EQ(wrapped_on_terminal("", 9), "");
+}
+
+TEST(WrappedOnTerminal, lines_after_the_first_are_indented) {
+  EXPECT_EQ(wrapped_on_terminal("data    one two three four", 20, 8), "data    one two\n     three four")
+      << "5 of 20 columns";
+  EXPECT_EQ(wrapped_on_terminal("data    one two three four", 32, 8), "data    one two three four");
+  EXPECT_EQ(wrapped_on_terminal("data    one two three four five six seven", 34, 8),
+            "data    one two three four five\n        six seven");
+  EXPECT_EQ(wrapped_on_terminal("data    a/folder/that/is/long now", 16, 8), "data    a/folder/that/is/long\n    now");
+}
+
 TEST(PartPerLine, puts_every_part_on_a_line_of_its_own) {
   EXPECT_EQ(part_per_line("to 8192: tp=2; to 1024: dp=2", 2), "  to 8192: tp=2\n  to 1024: dp=2\n");
   EXPECT_EQ(part_per_line(kHalf + " " + kHalf + "; b", 2), "  " + kHalf + "\n      " + kHalf + "\n  b\n");

@@ -137,6 +137,27 @@ def test_a_run_that_is_beyond_its_last_step_is_reported_and_stays_as_it_is(finis
     assert (finished / "run" / "log.jsonl").read_text() == before and len(before.splitlines()) == 2
 
 
+def files_of(folder):
+    """Without that which names who used the folder last."""
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*")
+            if path.is_file() and path.name != "lock"}
+
+
+@pytest.mark.parametrize("ranks", ["threads", "processes"])
+def test_a_run_that_has_all_its_steps_says_so_and_stays_as_it_is(finished, ranks):
+    before = files_of(finished / "run")
+    words = [tiny.PROGRAM, "train", "job-file.toml", "--out", "run", "--resume", "run"]
+    said = "run has all 2 steps already; raise --steps (run.steps) to go on\n"
+    if ranks == "threads":
+        result = tiny.run(words, cwd=finished)
+        assert (result.returncode, result.stdout, result.stderr) == (0, "", said)
+    else:
+        processes = tiny.start_ranks([words] * 2, cwd=finished)
+        ends = [(*process.communicate(timeout=tiny.HANG), process.returncode) for process in processes]
+        assert ends == [("", said, 0), ("", "", 0)]
+    assert files_of(finished / "run") == before
+
+
 MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--steps"),
             (["train", "--steps", "three"], "--steps"),
             (["train", "--steps", "1e3"], "--steps"), (["trian"], "trian"), (["bench", "stepp"], "stepp"),

@@ -1,5 +1,6 @@
 """Shared by the system tests: token files, job files, and runs of the program."""
 
+import fcntl
 import json
 import os
 import pty
@@ -9,6 +10,7 @@ import socket
 import struct
 import subprocess
 import sys
+import termios
 import time
 from pathlib import Path
 
@@ -90,19 +92,40 @@ def train(job, *arguments, launcher=(), **options):
     return read_log(arguments[arguments.index("--out") + 1])
 
 
-def on_terminal(words, **variables):
-    """The exit status, and what the program printed on a terminal as standard error."""
-    ours, theirs = pty.openpty()
-    with subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=theirs,
-                          env=ENVIRONMENT | {"TERM": "xterm"} | variables) as process:
+class OnTerminal:
+    """A program whose standard error is a terminal. columns: its width; 0: the terminal doesn't tell it."""
+
+    def __init__(self, words, columns=0, cwd=None, **variables):
+        self.ours, theirs = pty.openpty()
+        self.resize(columns)
+        self.process = subprocess.Popen([str(word) for word in words], stdout=subprocess.DEVNULL, stderr=theirs, cwd=cwd,
+                                        env=ENVIRONMENT | {"TERM": "xterm"} | variables)
         os.close(theirs)
-        said = b""
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        os.close(self.ours)
+
+    def resize(self, columns):
+        fcntl.ioctl(self.ours, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+
+    def read(self):
+        """What the program printed since the last call, at least a byte; empty: it has ended."""
         try:
-            while part := os.read(ours, 4096):
-                said += part
-        except OSError:  # the program has ended
-            pass
-    return process.returncode, said.decode()
+            return os.read(self.ours, 4096).decode(errors="replace")
+        except OSError:
+            return ""
+
+
+def on_terminal(words, **options):
+    """The exit status, and what the program printed on a terminal as standard error."""
+    with OnTerminal(words, **options) as terminal:
+        said = "".join(iter(terminal.read, ""))
+        return terminal.process.wait(timeout=HANG), said
 
 
 def read_log(out):

@@ -47,15 +47,44 @@ TEST_F(ProgressTest, TheLastStepHasNoTimeLeft) {
   EXPECT_EQ(out_.str(), "step 100/100  loss 4.1230  norm 1.25  lr 3.00e-04  50 tok/s\n");
 }
 
-TEST_F(ProgressTest, ATerminalLineIsRewrittenInPlaceAndItsRestErased) {
-  {
-    Progress progress(out_, settings(true, 2));
-    progress.step_done(step(1));
-    progress.step_done(step(2, 2, 0));
-  }
-  EXPECT_EQ(out_.str(),
-            "\rstep 1/2  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s  left 2 s\x1b[K"
-            "\rstep 2/2  loss 4.1230  norm 1.25  lr 3.00e-04  0 tok/s\x1b[K\n");
+TEST_F(ProgressTest, ATerminalKeepsEveryNthLineAndShowsTheStepsBetweenOnALineThatIsRewritten) {
+  ProgressSettings sparse = settings(true, 5);
+  sparse.every = 3;
+  Progress progress(out_, sparse);
+  for (i64 number = 1; number <= 5; ++number) progress.step_done(step(number, 0));
+  const std::string result = "  loss 4.1230  norm 1.25  lr 3.00e-04  0 tok/s", left = result + "  left 0 s";
+  EXPECT_EQ(out_.str(), "step 1/5" + left + "\n\rstep 2/5" + left + "\x1b[K\rstep 3/5" + left +
+                            "\x1b[K\r\x1b[Kstep 4/5" + left + "\nstep 5/5" + result + "\n");
+}
+
+TEST_F(ProgressTest, OnATerminalALongStepIsShownOnTheLineThatIsRewritten) {
+  Progress progress(out_, settings(true, 2));
+  progress.step_done(step(1));
+  out_.str("");
+  now_ += 3s;
+  progress.tick();
+  now_ += 3s;
+  progress.tick();
+  progress.step_done(step(2));
+  const std::string result = "  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s";
+  EXPECT_EQ(out_.str(), "\rstep 2/2  running 3 s" + result + "  left 0 s\x1b[K\rstep 2/2  running 6 s" + result +
+                            "  left 0 s\x1b[K\r\x1b[Kstep 2/2" + result + "\n");
+}
+
+TEST_F(ProgressTest, TheStepAfterWhichARunIsStoppedStaysAndNoneRunsAfterIt) {
+  ProgressSettings sparse = settings(true, 9);
+  sparse.every = 3;
+  Progress progress(out_, sparse);
+  progress.step_done(step(1));
+  progress.step_done(step(2));
+  progress.summarize();
+  EXPECT_TRUE(
+      out_.str().ends_with("  left 14 s\x1b[K\n2 steps, 14k tokens in 4 s (3.4k tok/s), loss 4.1230 -> 4.1230\n"))
+      << out_.str();
+  out_.str("");
+  now_ += 10s;
+  progress.tick();
+  EXPECT_EQ(out_.str(), "");
 }
 
 TEST_F(ProgressTest, ShareOfThePeakAndMemoryAreShownWhereTheyAreKnown) {
@@ -79,8 +108,8 @@ TEST_F(ProgressTest, ANarrowTerminalLosesWhatMattersLeast) {
     out_.str("");
     { Progress(out_, narrow).step_done(record); }
     const std::string text = out_.str();
-    EXPECT_TRUE(text.starts_with('\r') && text.ends_with("\x1b[K\n")) << text;
-    return text.substr(1, text.size() - 5);
+    EXPECT_TRUE(text.ends_with('\n')) << text;
+    return text.substr(0, text.size() - 1);
   };
   const std::string whole = "step 1/9  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s  50% of peak  1 MiB  left 16 s";
   EXPECT_EQ(shown(0), whole) << "of unknown width";
@@ -88,7 +117,31 @@ TEST_F(ProgressTest, ANarrowTerminalLosesWhatMattersLeast) {
   EXPECT_EQ(shown(whole.size()), "step 1/9  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s  50% of peak  left 16 s");
   EXPECT_EQ(shown(66), "step 1/9  loss 4.1230  3.4k tok/s  50% of peak  left 16 s");
   EXPECT_EQ(shown(40), "step 1/9  loss 4.1230  left 16 s");
+  EXPECT_EQ(shown(30), "step 1/9  loss 4.1230");
   EXPECT_EQ(shown(5), "step");
+}
+
+TEST_F(ProgressTest, MessagesAndTheSummaryAreWrappedOnATerminalAtItsWidthThen) {
+  ProgressSettings narrow = settings(true, 1);
+  size_t columns = 0;
+  narrow.columns = [&] { return columns; };
+  Progress progress(out_, narrow);
+  const std::string text = "data      one two three four";
+  progress.say(text, 10);
+  EXPECT_EQ(out_.str(), text + "\n");
+  columns = 24;
+  out_.str("");
+  progress.say(text, 10);
+  EXPECT_EQ(out_.str(), "data      one two three\n      four\n");
+  columns = 40;
+  progress.step_done(step(1));
+  out_.str("");
+  progress.summarize();
+  EXPECT_EQ(out_.str(), "1 step, 6.8k tokens in 2 s (3.4k\ntok/s), loss 4.1230 -> 4.1230\n");
+  narrow.terminal = false;
+  out_.str("");
+  Progress(out_, narrow).say(text, 10);
+  EXPECT_EQ(out_.str(), text + "\n");
 }
 
 TEST_F(ProgressTest, ColoursAreOnlyOnATerminal) {
@@ -98,7 +151,7 @@ TEST_F(ProgressTest, ColoursAreOnlyOnATerminal) {
     Progress progress(out_, coloured);
     progress.step_done(step(1));
   }
-  EXPECT_EQ(out_.str(), "\r\x1b[1mstep 1/1\x1b[0m  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s\x1b[K\n");
+  EXPECT_EQ(out_.str(), "\x1b[1mstep 1/1\x1b[0m  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s\n");
   coloured.terminal = false;
   out_.str("");
   Progress progress(out_, coloured);
@@ -181,16 +234,19 @@ TEST_F(ProgressTest, ASkippedStepIsAlwaysShown) {
   EXPECT_EQ(out_.str(), "step 3/10  skipped: loss or gradient not finite  left 14 s\n");
 }
 
-TEST_F(ProgressTest, AMessageIsPrintedAboveTheRewrittenLine) {
+TEST_F(ProgressTest, AMessageIsPrintedAboveTheLineThatIsRewritten) {
+  ProgressSettings sparse = settings(true, 3);
+  sparse.every = 3;
   {
-    Progress progress(out_, settings(true, 2));
+    Progress progress(out_, sparse);
     progress.step_done(step(1));
-    progress.say("checkpoint saved");
+    progress.say("above");
     progress.step_done(step(2));
+    progress.say("between");
   }
-  EXPECT_EQ(out_.str(),
-            "\rstep 1/2  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s  left 2 s\x1b[K\ncheckpoint saved\n"
-            "\rstep 2/2  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s\x1b[K\n");
+  const std::string result = "  loss 4.1230  norm 1.25  lr 3.00e-04  3.4k tok/s  left ",
+                    second = "\rstep 2/3" + result + "2 s\x1b[K";
+  EXPECT_EQ(out_.str(), "step 1/3" + result + "4 s\nabove\n" + second + "\r\x1b[Kbetween\n" + second + "\n");
 }
 
 TEST(Heartbeat, BeatsUntilDestroyedAndStopsAtOnce) {

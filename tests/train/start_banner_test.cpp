@@ -73,6 +73,7 @@ TEST(StartBanner, several_sources_have_their_shares) {
                                                             .precision = {DType::f32, DType::f32},
                                                             .cluster = one,
                                                             .predicted = {}});
+  for (const std::string& line : lines) EXPECT_EQ(line.find_first_not_of(' ', line.find(' ')), kBannerLabel) << line;
   EXPECT_EQ(lines[1], "data      75% mine, 25% chats: 7 documents, 90 tokens");
 }
 
