@@ -24,8 +24,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 MISSING = "switchyard-no-such-package"
 LOCKED = "pip install --require-hashes --no-deps -r"
 TORCH = ["pip download --no-deps --dest .venv/torch torch==2.13.0",
-         "pip install --no-index --find-links .venv/torch --require-hashes --no-deps -r packages/torch.txt",
-         "pip install torch==2.13.0"]
+         "pip install --no-index --find-links .venv/torch --require-hashes --no-deps -r packages/torch.txt"]
+FOR_CUDA = f"{LOCKED} packages/torch-cuda.txt"
 
 
 @unittest.skipUnless(shutil.which("dpkg-query"), "this machine has no dpkg")
@@ -100,10 +100,26 @@ class Setup(unittest.TestCase):
 
     def test_torch_that_is_there_is_not_fetched_again(self):
         self.run_setup()
-        for version, calls in (("2.13.0", TORCH[2:]), ("2.13.0+cpu", TORCH[2:]), ("2.13.1", TORCH), ("12.13.0", TORCH)):
+        for version, calls in (("2.13.0", [FOR_CUDA]), ("2.13.0+cpu", []), ("2.13.1", TORCH), ("12.13.0", TORCH)):
             (self.root / ".venv/setup.stamp").unlink()
             self.script(".venv/bin/python", f"echo {version}")
             self.assertEqual(self.run_setup()[2][1:], calls, version)
+
+    def test_pypis_build_of_torch_gets_what_it_needs_for_cuda_by_its_hashes(self):
+        self.run_setup()
+        for version, calls in (("2.13.0", [*TORCH, FOR_CUDA]), ("2.13.0+cpu", TORCH)):
+            (self.root / ".venv/setup.stamp").unlink()
+            self.script(".venv/bin/python", f"[ -e {self.root}/there ] && echo {version}")
+            self.script(".venv/bin/pip", f'echo "pip $*" >>"$LOG"; case "$*" in *packages/torch.txt) touch {self.root}/there;; esac')
+            self.assertEqual(self.run_setup()[2][1:], calls, version)
+            (self.root / "there").unlink()
+
+    def test_what_torch_needs_for_cuda_is_locked(self):
+        locked = (ROOT / "packages/torch-cuda.txt").read_text()
+        package = r"(nvidia-[a-z0-9-]+|cuda-[a-z0-9-]+|triton)==[\d.]+( ;[^\n]*)? \\\n( +--hash=sha256:[0-9a-f]{64}( \\)?\n)+"
+        self.assertRegex(locked, rf"\A(#.*\n)+({package})+\Z")
+        for name in ("nvidia-nccl-cu", "nvidia-cublas", "nvidia-cudnn-cu", "triton"):
+            self.assertRegex(locked, rf"(?m)^{name}\d*==")
 
     def test_a_build_of_torch_with_another_hash_is_refused(self):
         self.script("bin/pip-stand-in", '[ "$2" != --no-index ]')
@@ -116,10 +132,11 @@ class Setup(unittest.TestCase):
         self.run_setup()
         with open(self.root / "packages/requirements.txt", "a") as file:
             file.write("another\n")
-        self.assertEqual(len(self.run_setup()[2]), 4)
-        with open(self.root / "packages/torch.txt", "a") as file:
-            file.write("# another build\n")
-        self.assertEqual(len(self.run_setup()[2]), 4)
+        self.assertEqual(len(self.run_setup()[2]), 3)
+        for name in ("torch.txt", "torch-cuda.txt"):
+            with open(self.root / "packages" / name, "a") as file:
+                file.write("# another build\n")
+            self.assertEqual(len(self.run_setup()[2]), 3)
 
     def test_a_failed_install_is_tried_again(self):
         self.script("bin/pip-stand-in", "exit 9")
