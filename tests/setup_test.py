@@ -110,13 +110,15 @@ class Setup(unittest.TestCase):
         for version, calls in (("2.13.0", [*TORCH, FOR_CUDA]), ("2.13.0+cpu", TORCH)):
             (self.root / ".venv/setup.stamp").unlink()
             self.script(".venv/bin/python", f"[ -e {self.root}/there ] && echo {version}")
-            self.script(".venv/bin/pip", f'echo "pip $*" >>"$LOG"; case "$*" in *packages/torch.txt) touch {self.root}/there;; esac')
+            self.script(".venv/bin/pip", 'echo "pip $*" >>"$LOG"; '
+                                         f'case "$*" in *packages/torch.txt) touch {self.root}/there;; esac')
             self.assertEqual(self.run_setup()[2][1:], calls, version)
             (self.root / "there").unlink()
 
     def test_what_torch_needs_for_cuda_is_locked(self):
         locked = (ROOT / "packages/torch-cuda.txt").read_text()
-        package = r"(nvidia-[a-z0-9-]+|cuda-[a-z0-9-]+|triton)==[\d.]+( ;[^\n]*)? \\\n( +--hash=sha256:[0-9a-f]{64}( \\)?\n)+"
+        package = (r"(nvidia-[a-z0-9-]+|cuda-[a-z0-9-]+|triton)==[\d.]+( ;[^\n]*)? \\\n"
+                   r"( +--hash=sha256:[0-9a-f]{64}( \\)?\n)+")
         self.assertRegex(locked, rf"\A(#.*\n)+({package})+\Z")
         for name in ("nvidia-nccl-cu", "nvidia-cublas", "nvidia-cudnn-cu", "triton"):
             self.assertRegex(locked, rf"(?m)^{name}\d*==")

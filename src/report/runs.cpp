@@ -181,7 +181,8 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
     idle += rank.idle / (seconds * static_cast<double>(step.simulation->ranks.size()));
   run.tiles.emplace_back("idle, mean of ranks", percent(std::max(idle, 0.0)));  // rounding may leave it below zero
   run.tiles.emplace_back("padding", percent(batch::padding_share(*step.plan)));
-  run.tiles.emplace_back("highest peak memory of any rank", peak_text(run.memory->predicted_peak, run.memory->budget));
+  run.tiles.emplace_back("highest predicted peak of any rank",
+                         peak_text(run.memory->predicted_peak, run.memory->budget));
   add_traffic_tiles(run);
   return run;
 }
@@ -203,7 +204,7 @@ Run measured_run(const std::string& name, const config::Job& job, const RunLog& 
   run.memory->measured_peak = log.measured_peak;
   set_limit(*run.memory, job, planned ? planned->hardware : nullptr);
   if (!log.measured_peak.empty())
-    run.tiles.emplace_back("highest peak memory of any rank", peak_text(log.measured_peak, run.memory->budget));
+    run.tiles.emplace_back("highest measured peak of any rank", peak_text(log.measured_peak, run.memory->budget));
 
   if (measured) {
     run.parts.push_back(parts_of(measured->timeline, true));

@@ -1,5 +1,6 @@
-// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds; at its end the process writes how many
-// bytes it wrote at given places of files (pwrite) into the file DISK_BYTES.
+// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds, with SLOW_DISK_FROM only as soon as there
+// is a file of that name; at its end the process writes how many bytes it wrote at given places of files (pwrite) into
+// the file DISK_BYTES.
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,8 +10,8 @@
 static atomic_llong written;
 
 int fsync(int fd) {
-  const char *milliseconds = getenv("SLOW_DISK_MS");
-  if (milliseconds) usleep((useconds_t)atoi(milliseconds) * 1000);
+  const char *milliseconds = getenv("SLOW_DISK_MS"), *from = getenv("SLOW_DISK_FROM");
+  if (milliseconds && (!from || access(from, F_OK) == 0)) usleep((useconds_t)atoi(milliseconds) * 1000);
   return (int)syscall(SYS_fsync, fd);
 }
 

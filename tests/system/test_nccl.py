@@ -24,9 +24,10 @@ def job_of(folder, corpus, run=(), buckets=tuple(BUCKETS), **sections):
     return tiny.write_job(folder / "job.toml", corpus, list(buckets), run=settings, **sections)
 
 
-def start(job, out, sets=(), **variables):
+def start(job, out, sets=(), options=(), **variables):
     """A process for each rank, each of which sees another device."""
-    words = [PROGRAM, "train", str(job), "--out", str(out), *(word for key in sets for word in ("--set", key))]
+    words = [PROGRAM, "train", str(job), "--out", str(out), *(word for key in sets for word in ("--set", key)),
+             *map(str, options)]
     return tiny.start_ranks([words] * RANKS, variables=[{"CUDA_VISIBLE_DEVICES": str(rank), "SWITCHYARD_NCCL": LIBRARY}
                                                         | variables for rank in range(RANKS)])
 
@@ -37,8 +38,8 @@ def ends(processes):
     return [process.returncode for process in processes], texts
 
 
-def trained(job, out, sets=(), **variables):
-    statuses, texts = ends(start(job, out, sets, **variables))
+def trained(job, out, sets=(), options=(), **variables):
+    statuses, texts = ends(start(job, out, sets, options, **variables))
     assert statuses == [0] * RANKS, texts
     return [{key: entry[key] for key in SAME} for entry in tiny.read_log(out)]
 
@@ -150,6 +151,22 @@ def test_a_fault_of_a_collective_ends_all_ranks_with_one_reason(tmp_path, corpus
     assert statuses == [3] * RANKS, texts
     assert all(re.search(r"rank \d", text) for text in texts)
     assert any(words in text for text in texts), texts
+
+
+@pytest.mark.parametrize("deterministic", ["true", "false"])
+def test_a_signal_to_one_rank_ends_all_after_the_same_step_with_a_checkpoint(tmp_path, corpus, deterministic):
+    job = job_of(tmp_path, corpus, run={"steps": 100000, "save_last": True, "checkpoint_every": 0})
+    out, sets = tmp_path / "out", [f"fabric.deterministic={deterministic}"]
+    processes = start(job, out, sets)
+    tiny.wait_for_steps(processes[0], 2)
+    processes[2].send_signal(signal.SIGTERM)
+    statuses, texts = ends(processes)
+    assert statuses == [128 + signal.SIGTERM] * RANKS, texts
+    steps = len(tiny.read_log(out))
+    assert f"SIGTERM: stopped after step {steps} of 100000\n" in texts[0]
+    assert [path.name for path in (out / "checkpoints").iterdir()] == [f"step-{steps:08}"] and tiny.has_checkpoint(out)
+    log = trained(job, out, sets, ["--resume", out, "--steps", steps + 2])
+    assert [entry["step"] for entry in log] == list(range(1, steps + 3))
 
 
 def test_a_rank_that_is_killed_ends_the_others(tmp_path, corpus):

@@ -555,6 +555,49 @@ def test_every_bar_of_the_candidates_has_its_value(simulated):
         assert [ratio * right for right in bars["data"]["right"]] == pytest.approx(shown, rel=0.02)
 
 
+@browser.needed
+def test_the_values_of_the_candidates_stand_above_the_line_of_the_limit(simulated):
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        texts = page.evaluate("""[...Bokeh.index].filter(
+            (v) => v.model.type === 'Figure' && v.el.closest('#candidates')).flatMap((v) => v.model.renderers.filter(
+                (r) => r.glyph.type === 'Text').map((r) => [r.level, r.glyph.background_fill_color.value === COLORS.panel]))""")
+        assert texts == [["overlay", True]] * 2
+
+
+def test_a_page_tells_peaks_at_predicted_times_from_those_in_the_worst_order(simulated, measured):
+    path, figures = simulated
+    run = data_of(path)["runs"][0]
+    tile = dict(run["tiles"])["highest predicted peak of any rank"]
+    assert float(tile.split()[0]) * 2**10 == pytest.approx(max(figures["peak_bytes"]), rel=0.01)
+    this, = (c for c in run["candidates"] if c["chosen"])
+    assert this["peak"] == figures["peak_bound_bytes"] > max(figures["peak_bytes"])
+    assert "highest measured peak of any rank" in dict(data_of(measured)["runs"][0]["tiles"])
+
+
+@browser.needed
+def test_a_chart_that_was_resized_looks_as_before(simulated):
+    """Nothing stays at its edges."""
+    edges = """(() => {
+      const found = [];
+      const find = (node) => node.querySelectorAll('*').forEach((e) => {
+        if (e.tagName === 'CANVAS') found.push(e);
+        if (e.shadowRoot) find(e.shadowRoot);
+      });
+      find(document.querySelector('#candidates'));
+      return found.map((canvas) => [canvas.width, canvas.getContext('2d').getImageData(0, 0, 1, canvas.height).data
+          .join()]);
+    })()"""
+    with browser.Browser() as page:
+        page.open(simulated[0])
+        before = page.evaluate(edges)
+        for width in (150, 1400):
+            page.send("Emulation.setDeviceMetricsOverride", width=width, height=1000, deviceScaleFactor=1, mobile=False)
+            wait_until(lambda: (page.evaluate(edges)[0][0] == before[0][0]) == (width == 1400))
+            page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        assert page.evaluate(edges) == before
+
+
 def wait_until(there, seconds=60):
     end = time.monotonic() + seconds
     while not (found := there()):

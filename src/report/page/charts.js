@@ -2,6 +2,13 @@
 
 const views = [];
 
+// Bokeh moves a canvas by half a pixel before it clears it, so that half of the first column and row would stay: of a
+// chart that is resized they would show labels from where they were.
+const clearPart = CanvasRenderingContext2D.prototype.clearRect;
+CanvasRenderingContext2D.prototype.clearRect = function(x, y, width, height) {
+  clearPart.call(this, x - 1, y - 1, width + 1, height + 1);
+};
+
 // Makes the range zoom and pan together with the others of the list.
 function linked(range, others) {
   const follow = (from, to) => from.change.connect(() => {

@@ -146,7 +146,8 @@ function candidates() {
   if (!runs.length) return;
   const node = section(
       "candidates", "Plan candidates",
-      "Predicted time of the same step, and the highest peak memory of any rank. " +
+      "Predicted time of the same step, and the highest peak of any rank with its tasks in the worst order, which has " +
+          "to fit the memory. In the predicted order a peak may be lower. " +
           "Green: the plan of this job; grey: above the memory limit, listed last.");
   for (const run of runs) {
     title(node, run);
@@ -185,9 +186,15 @@ function candidates() {
         fill_color: {field: "color"},
         line_color: null
       });
-      figure.text(
-          {field: "right"}, {field: "y"}, {field: "text"},
-          {source, x_offset: 4, text_baseline: "middle", text_font_size: "12px", text_color: COLORS.ink});
+      figure.text({field: "right"}, {field: "y"}, {field: "text"}, {
+        source,
+        level: "overlay",  // above the line of the limit
+        x_offset: 4,
+        text_baseline: "middle",
+        text_font_size: "12px",
+        text_color: COLORS.ink,
+        background_fill_color: COLORS.panel
+      });
       hover(figure, [bars], ["<b>@name</b> @text", "@fits @remark"]);
       return figure;
     };
@@ -195,7 +202,7 @@ function candidates() {
                      [byteName, size] = byteUnit(Math.max(...able.map((c) => c.peak || 0), limit));
     if (able.length) {
       draw("seconds", `predicted step, ${timeName}`, seconds, 1 / time);
-      const figure = draw("peak", `highest peak of any rank, ${byteName}`, bytes, size);
+      const figure = draw("peak", `highest peak in the worst order, ${byteName}`, bytes, size);
       if (limit > 0) figure.add_layout(line(limit / size, "height", COLORS.limit, "dashed"));
     }
     if (narrow || able.some((c) => c.name.length > kLongestLabel))
