@@ -146,8 +146,8 @@ function candidates() {
   if (!runs.length) return;
   const node = section(
       "candidates", "Plan candidates",
-      "Predicted time of the same step, and the highest peak of any rank with its tasks in the worst order, which has " +
-          "to fit the memory. In the predicted order a peak may be lower. " +
+      "Predicted time of the same step, and the highest peak of any rank with its tasks in the worst order, which " +
+          "has to fit the memory. In the predicted order a peak may be lower. " +
           "Green: the plan of this job; grey: above the memory limit, listed last.");
   for (const run of runs) {
     title(node, run);
