@@ -1,6 +1,5 @@
 #include "train/evaluate.hpp"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -8,8 +7,6 @@
 #include "compiler/job_plans.hpp"
 #include "data/sources.hpp"
 #include "kernels/memory.hpp"
-#include "runtime/channels.hpp"
-#include "runtime/group_calls.hpp"
 #include "train/host_share.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
@@ -25,14 +22,6 @@ std::vector<i64> ranges_up_to(i64 context) {
   std::vector<i64> max_lengths = {context};
   while (max_lengths.back() >= 2 * kShortestRange) max_lengths.push_back(max_lengths.back() / 2);
   return max_lengths;
-}
-
-std::vector<data::Sequence> chosen(const EvaluateSettings& settings, const std::vector<data::Source>& sources) {
-  config::Job job = settings.job;
-  job.batch.tokens = 0;
-  job.batch.sequences = std::max<i64>(1, settings.sequences);
-  const data::Sampler sampler = data::sampler_of(sources, job);
-  return settings.sequences > 0 ? sampler.batch({}).sequences : sampler.epoch();
 }
 
 // In their order, each with as many tokens as `most`, or one sequence.
@@ -68,14 +57,16 @@ ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<d
                            const compiler::Plans& plans, RankSettings share, comm::Fabric& fabric) {
   const Clock::time_point began = Clock::now();
   const config::Job& job = settings.job;
-  kernels::RankMemory memory(memory_of(job), kPatience);
+  kernels::RankMemory memory(memory_of(job), kMemoryPatience);
   const kernels::MemoryScope scope(&memory);
   share.memory = &memory;
   Rank rank(plans, job.model.config, fabric, share);
   rank.agree_on(config::fingerprint(job), "model");
   rank.store().home.initialize(weights_from(plans.graph(), job.model.path));
   Validation validation(job, sources, ranges_up_to(job.batch.context), rank, fabric);
-  const std::vector<data::Sequence> sequences = chosen(settings, sources);
+  const std::vector<data::Sequence> sequences = settings.sequences > 0
+                                                    ? first_documents(job, sources, settings.sequences)
+                                                    : data::sampler_of(sources, job).epoch();
   i64 tokens = 0;
   for (const data::Sequence& sequence : sequences) tokens += sequence.count;
   std::optional<ValidationRecord> sum;
@@ -105,14 +96,12 @@ std::optional<ValidationRecord> evaluate(const EvaluateSettings& settings, const
       job.run.ranks, launch, cluster::uniform(1, job.run.ranks), fabric_options(job.fabric), [&](comm::Fabric& host) {
         const compiler::Plans plans = compiler::plans_of(job, compiler::evaluated_model_of(job, host.cluster()));
         const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
-        const auto channels = [&] {
-          return DeviceChannels{runtime::device_channels(plans),
-                                runtime::collective_groups(plans, !job.fabric.deterministic)};
-        };
-        on_devices(host, share.device, channels, job.fabric, [&](comm::Fabric& fabric) {
-          const ValidationRecord record = evaluated(settings, sources, plans, share, fabric);
-          if (fabric.rank() == 0) result = record;
-        });
+        on_devices(
+            host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
+            [&](comm::Fabric& fabric) {
+              const ValidationRecord record = evaluated(settings, sources, plans, share, fabric);
+              if (fabric.rank() == 0) result = record;
+            });
       });
   return result;
 }

@@ -25,7 +25,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr Seconds kPatienceWithRanks{300};  // for a rank that shares its core with others
+constexpr Seconds kPatience{300};  // for a rank that shares its core with others
 
 int cores() { return static_cast<int>(std::max(1u, std::thread::hardware_concurrency())); }
 
@@ -105,7 +105,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
   require_device(settings.device);
   kernels::install_rank_allocator();
   config::FabricSettings patient;
-  patient.timeout = kPatienceWithRanks;
+  patient.timeout = kPatience;
   on_ranks(ranks, launch, cluster::uniform(1, ranks), fabric_options(patient), [&](comm::Fabric& fabric) {
     const cluster::Cluster& placed = fabric.cluster();
     const int hosts = placed.hosts(), devices = fabric.size() / hosts;

@@ -28,7 +28,7 @@ RankSettings rank_settings_of(const config::Job& job);
 /// Bytes that a rank of the job may take: its budget, or the machine's memory.
 i64 memory_of(const config::Job& job);
 /// A rank without room waits so long for its other queues to release some: on slow links they may be late.
-inline constexpr std::chrono::seconds kPatience(10);
+inline constexpr std::chrono::seconds kMemoryPatience(10);
 
 class Rank {
  public:

@@ -11,6 +11,8 @@
 #include "base/errors.hpp"
 #include "comm/nccl_fabric.hpp"
 #include "comm/thread_fabric.hpp"
+#include "runtime/channels.hpp"
+#include "runtime/group_calls.hpp"
 #include "runtime/tensor_device.hpp"
 
 namespace switchyard::train {
@@ -69,6 +71,10 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
   for (auto& fabric : fabrics) threads.emplace_back([&guarded, &fabric] { guarded(*fabric); });
   for (std::thread& thread : threads) thread.join();
   if (first) std::rethrow_exception(first);
+}
+
+DeviceChannels channels_of(const compiler::Plans& plans, const config::FabricSettings& settings) {
+  return {runtime::device_channels(plans), runtime::collective_groups(plans, !settings.deterministic)};
 }
 
 void on_devices(comm::Fabric& host, const at::Device& device, const std::function<DeviceChannels()>& channels,

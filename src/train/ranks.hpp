@@ -12,6 +12,10 @@
 #include "comm/launch.hpp"
 #include "config/job.hpp"
 
+namespace switchyard::compiler {
+class Plans;
+}
+
 namespace switchyard::train {
 
 /// Threads that a process starts for its ranks to compute with.
@@ -38,6 +42,9 @@ struct DeviceChannels {
   std::vector<int> ids;
   std::vector<comm::Channel> groups{};
 };
+
+/// Those of a job's steps.
+DeviceChannels channels_of(const compiler::Plans& plans, const config::FabricSettings& settings);
 
 /// Calls `work` with the fabric by which this rank and the others, who call it too, exchange what lies on their
 /// devices: NCCL's for `channels`, which are asked for then, on top of `host`, where `device` is none of a CPU, `host`

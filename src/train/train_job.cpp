@@ -22,8 +22,6 @@
 #include "files/model_folder.hpp"
 #include "files/run_lock.hpp"
 #include "kernels/memory.hpp"
-#include "runtime/channels.hpp"
-#include "runtime/group_calls.hpp"
 #include "runtime/tensors.hpp"
 #include "train/batch_planner.hpp"
 #include "train/channels.hpp"
@@ -68,7 +66,7 @@ class JobOnRank {
         fabric_(fabric),
         sources_(sources),
         sampler_(data::sampler_of(sources, job_)),
-        memory_(memory_of(job_), kPatience),
+        memory_(memory_of(job_), kMemoryPatience),
         scope_(&memory_),
         plans_(plans),
         work_(compiler::work_model(job_.model.config)),
@@ -343,13 +341,11 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
         comm::Fabric& host = metered ? *metered : ranks;
         const compiler::Plans plans = compiler::plans_of(job, host.cluster());
         const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
-        const auto channels = [&] {
-          return DeviceChannels{runtime::device_channels(plans),
-                                runtime::collective_groups(plans, !job.fabric.deterministic)};
-        };
-        on_devices(host, share.device, channels, job.fabric, [&](comm::Fabric& fabric) {
-          stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share, std::move(status)).run();
-        });
+        on_devices(
+            host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
+            [&](comm::Fabric& fabric) {
+              stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share, std::move(status)).run();
+            });
       });
   return stopped_by;
 }

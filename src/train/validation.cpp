@@ -16,13 +16,6 @@
 namespace switchyard::train {
 namespace {
 
-std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources) {
-  config::Job drawn = job;
-  drawn.batch.sequences = job.validation.sequences;
-  drawn.batch.tokens = 0;
-  return data::sampler_of(sources, drawn).batch({}).sequences;
-}
-
 // Several buckets may have the same one.
 std::vector<i64> max_lengths(const std::vector<config::Bucket>& buckets) {
   std::vector<i64> lengths;
@@ -41,10 +34,19 @@ int range_of(const std::vector<i64>& max_lengths, i64 length) {
 
 }  // namespace
 
+std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources,
+                                            i64 count) {
+  config::Job drawn = job;
+  drawn.batch.sequences = count;
+  drawn.batch.tokens = 0;
+  return data::sampler_of(sources, drawn).batch({}).sequences;
+}
+
 Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank,
                        comm::Fabric& fabric)
     : Validation(job, sources, max_lengths(job.buckets), rank, fabric) {
-  take(first_documents(job, sources_));
+  take(first_documents(job, sources_, job.validation.sequences));
+  rank_.assemble(plan_, plans_);  // so that a lack of memory is known now
 }
 
 Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, std::vector<i64> max_lengths,
@@ -70,7 +72,6 @@ void Validation::take(std::vector<data::Sequence> sequences) {
   }
   plan_ = batch::decode(comm::broadcast_blob(fabric_, comm::everyone(fabric_, kValidationChannel), "validation plan",
                                              ++transactions_, bytes));
-  rank_.assemble(plan_, plans_);  // so that a lack of memory is known now
 }
 
 runtime::Labels Validation::labels_of(const std::vector<bool>& read) const {

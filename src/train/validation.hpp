@@ -12,11 +12,15 @@
 
 namespace switchyard::train {
 
+/// Those on which a run with these as its data would train first.
+std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources,
+                                            i64 count);
+
 /// Documents run under the strategy of their bucket, forward only, without dropout. Collective: every rank calls the
 /// same functions in the same order.
 class Validation {
  public:
-  /// The documents of [validation]: those that a run with these as its data would train on first, the same each time.
+  /// The documents of [validation]: its first_documents, the same each time.
   /// Each bucket's range of lengths has a loss of its own. Job, sources and rank must outlive it.
   /// errors  UserError as Rank::assemble if the memory does not suffice
   Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank, comm::Fabric& fabric);
