@@ -14,7 +14,6 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 torch.set_num_threads(1)  # the order of sums doesn't depend on the machine's cores
 
@@ -26,6 +25,7 @@ LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "hi
                "original_max_position_embeddings": 64}
 YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0, "beta_slow": 0.5,
         "original_max_position_embeddings": 64}
+DYNAMIC = {"rope_type": "dynamic", "factor": 3.0}
 
 
 def rotary(hidden, layers, heads, kv_heads, ffn, vocab, positions=256, **others):
@@ -42,6 +42,9 @@ MODELS = {
                    1102),
     "llama3-rope": ("llama", rotary(64, 2, 4, 2, 136, 113, positions=512, rms_norm_eps=1e-5, rope_scaling=LLAMA3_ROPE),
                     1103),
+    # 64 is one of DOCUMENT_LENGTHS: its frequencies are the plain ones still.
+    "llama-dynamic": ("llama", rotary(48, 2, 6, 3, 124, 107, positions=64, rms_norm_eps=1e-5, rope_scaling=DYNAMIC),
+                      1107),
     "qwen2": ("qwen2", rotary(48, 2, 6, 2, 136, 149, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True),
               1104),
     "qwen3-yarn": ("qwen3", rotary(40, 2, 6, 3, 92, 109, head_dim=16, rms_norm_eps=1e-6, rope_theta=2e3,
@@ -92,26 +95,36 @@ def kept_shares(scaling, theta, head_dim, frequencies):
     return shares
 
 
-def rotation(config):
-    """Frequencies of a head's pairs in fp64, and what rotated features are multiplied by."""
+def rotation(config, length):
+    """Frequencies of a head's pairs in fp64 for a document, and what rotated features are multiplied by."""
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    frequencies = config.rope_theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
-    if not config.rope_scaling:
+    scaling, theta = config.rope_scaling or {"rope_type": "default"}, config.rope_theta
+    if scaling["rope_type"] == "dynamic" and length > config.max_position_embeddings:
+        growth = scaling["factor"] * length / config.max_position_embeddings - (scaling["factor"] - 1)
+        theta *= growth ** (head_dim / (head_dim - 2))
+    frequencies = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
+    if scaling["rope_type"] in ("default", "dynamic"):
         return frequencies, 1.0
-    scaling = config.rope_scaling
-    shares = kept_shares(scaling, config.rope_theta, head_dim, frequencies)
+    shares = kept_shares(scaling, theta, head_dim, frequencies)
     frequencies = (1 - shares) * frequencies / scaling["factor"] + shares * frequencies
-    scale = 0.1 * math.log(scaling["factor"]) + 1 if scaling["rope_type"] == "yarn" else 1.0
-    in_fp32, their_scale = ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, "cpu")
-    torch.testing.assert_close(frequencies, in_fp32.double(), rtol=1e-6, atol=0)
-    assert math.isclose(scale, their_scale, rel_tol=1e-12)
+    return frequencies, 0.1 * math.log(scaling["factor"]) + 1 if scaling["rope_type"] == "yarn" else 1.0
+
+
+def checked_rotation(module, length):
+    """The same, as a new module has it in fp32 that has seen no other document."""
+    frequencies, scale = rotation(module.config, length)
+    fresh = type(module)(module.config)
+    fresh(torch.zeros(1), torch.arange(length)[None])
+    torch.testing.assert_close(frequencies, fresh.inv_freq.double(), rtol=1e-6, atol=0)
+    assert math.isclose(scale, fresh.attention_scaling, rel_tol=1e-12)
     return frequencies, scale
 
 
-def rotary_tables(config):
-    frequencies, scale = rotation(config)
+def rotary_tables(module):
+    rotations = {length: checked_rotation(module, length) for length in DOCUMENT_LENGTHS}
 
     def tables(x, position_ids):
+        frequencies, scale = rotations[position_ids.shape[-1]]
         angles = position_ids[..., None].double() * torch.cat((frequencies, frequencies))
         return scale * angles.cos(), scale * angles.sin()
     return tables
@@ -124,7 +137,7 @@ def to_fp64(model):
         if type(module).__name__.endswith("RMSNorm"):
             module.forward = rms_norm(module)
         elif type(module).__name__.endswith("RotaryEmbedding"):
-            module.forward = rotary_tables(model.config)
+            module.forward = rotary_tables(module)
     return model
 
 

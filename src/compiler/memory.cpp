@@ -101,6 +101,7 @@ struct MicroBatchState {
   ir::Extent extent;
   ir::CallSize size;
   i64 feeds = 0, kept = 0;
+  RotaryTables tables;          // of its own
   std::vector<int> slot, root;  // block of a buffer, of a root; -1: none
 };
 
@@ -158,7 +159,7 @@ class Replay {
  private:
   void replay() {
     take_home();
-    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, tables_.bytes(plans_.graph().precision().state));
+    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, bytes_of(tables_));
     for (const auto& [queue, bytes] : encoding_rooms(program_, holdings_.rank(), plans_))
       meter_.take(MemoryClass::workspace, bytes);
     for (const int id : tasks_) {
@@ -405,6 +406,7 @@ class Replay {
       for (const int id : *blocks)
         if (id >= 0) activations_.drop(id);
     meter_.drop(MemoryClass::workspace, it->second.feeds);
+    for (int i = 0; i < 2; ++i) meter_.drop(MemoryClass::workspace, bytes_of(it->second.tables));
     kept_ -= it->second.kept;
     states_.erase(it);
   }
@@ -471,7 +473,7 @@ class Replay {
         meter_.take(MemoryClass::workspace, scratch(i));
         return meter_.take(MemoryClass::workspace, room(i));
       }
-      if (const i64 head_dim = state.local->rotary_head_dim(t.pass(), i)) grow_tables(head_dim, state.size.longest);
+      if (const i64 head_dim = state.local->rotary_head_dim(t.pass(), i)) need_tables(head_dim, state);
       const i64 keys = room_of_keys(i);
       meter_.take(MemoryClass::workspace, keys);
       meter_.touch(MemoryClass::workspace, workspaces[i]);
@@ -509,13 +511,17 @@ class Replay {
     most_kept_ = std::max(most_kept_, kept_ += state.kept);
   }
 
-  // Where the longest document was not known before, tables are replaced by longer ones.
-  void grow_tables(i64 head_dim, i64 longest) {
-    if (longest <= tables_.positions) return;
-    const RotaryTables old = std::exchange(tables_, {longest, head_dim});
-    const DType type = plans_.graph().precision().state;
-    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, tables_.bytes(type));
-    for (int i = 0; i < 2; ++i) meter_.drop(MemoryClass::workspace, old.bytes(type));
+  i64 bytes_of(const RotaryTables& tables) const { return tables.bytes(plans_.graph().precision().state); }
+
+  // Tables of a micro-batch are made once. Where the longest document was not known before, the rank's tables are
+  // replaced by longer ones.
+  void need_tables(i64 head_dim, MicroBatchState& state) {
+    RotaryTables& tables = tables_.by_document ? state.tables : tables_;
+    const i64 positions = tables_.by_document ? state.extent.tokens : state.size.longest;
+    if (positions <= tables.positions) return;
+    const RotaryTables old = std::exchange(tables, {positions, head_dim, tables_.by_document});
+    for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::workspace, bytes_of(tables));
+    for (int i = 0; i < 2; ++i) meter_.drop(MemoryClass::workspace, bytes_of(old));
   }
 
   void receive(const Task& t) {
@@ -616,7 +622,10 @@ MemoryClass MemoryPeak::largest() const {
 
 RotaryTables rotary_tables(const ir::Graph& graph, i64 longest_document) {
   for (const ir::Call& call : graph.calls())
-    if (const i64 head_dim = call.op->rotary_head_dim(); head_dim > 0) return {longest_document, head_dim};
+    if (const i64 head_dim = call.op->rotary_head_dim(); head_dim > 0) {
+      const bool by_document = call.op->rotates_by_document();
+      return {by_document ? 0 : longest_document, head_dim, by_document};
+    }
   return {};
 }
 

@@ -30,12 +30,15 @@ inline constexpr size_t kMemoryClasses = 9;
 const char* name_of(MemoryClass what);
 
 /// Rotary tables of a rank: for so many positions of heads with head_dim features. They are kept from step to step.
+/// by_document: each micro-batch has its own, a row for each token, from its first rotation to its end.
 struct RotaryTables {
   i64 positions = 0, head_dim = 0;
+  bool by_document = false;
   /// Of cosines, or of sines.
   i64 bytes(DType type) const { return positions * head_dim / 2 * size_of(type); }
 };
-/// Those that each rank makes before its first step: for the longest document that a job takes, 0: not known.
+/// Those that each rank makes before its first step: for the longest document that a job takes, 0: not known. Without
+/// positions if micro-batches have their own.
 RotaryTables rotary_tables(const ir::Graph& graph, i64 longest_document);
 
 /// bytes[c]: what class c takes at the rank's peak; task: the Program's task in which that is, -1 before the

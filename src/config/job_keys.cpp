@@ -72,8 +72,9 @@ Keys model_keys() {
           .unit("tokens")
           .at_least(1)
           .fallback("the preset's, or the data's"),
-      Model<&ModelConfig::max_positions>(
-          "model.max_positions", "gpt2: number of learned positions. Other families: only written to config.json.")
+      Model<&ModelConfig::max_positions>("model.max_positions",
+                                         "gpt2: number of learned positions. Other families: only written to "
+                                         "config.json, and not with rope_scaling of type dynamic.")
           .unit("tokens")
           .at_least(1)
           .fallback("batch.context; with model.path: that of its config.json, if that is not less")
@@ -82,7 +83,8 @@ Keys model_keys() {
       Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0).beside_path(),
       Scaling<&RopeScaling::type>(
           "model.rope_scaling.type",
-          "How rotary frequencies are scaled for a longer context; names and formulas are Hugging Face's.")
+          "How rotary frequencies are scaled for a longer context; names and formulas are Hugging Face's. dynamic: by "
+          "the length of each document by itself.")
           .beside_path(),
       Scaling<&RopeScaling::factor>("model.rope_scaling.factor",
                                     "How much longer the context becomes by rotary scaling; 0 disables it.")
@@ -110,7 +112,8 @@ Keys model_keys() {
           .fallback("0: 0.1 ln(factor) + 1")
           .beside_path(),
       Scaling<&RopeScaling::original_context>("model.rope_scaling.original_context",
-                                              "llama3, yarn: context before scaling.")
+                                              "llama3, yarn, dynamic: context before scaling; of dynamic it is "
+                                              "the max_position_embeddings in config.json.")
           .unit("tokens")
           .above(0)
           .fallback("8192; with model.path: what its config.json says")

@@ -19,7 +19,7 @@ constexpr int kValues<Family> = kFamilyCount;
 template <>
 constexpr int kValues<AttentionKind> = 2;
 template <>
-constexpr int kValues<RopeScalingType> = 3;
+constexpr int kValues<RopeScalingType> = 4;
 template <>
 constexpr int kValues<LongDocuments> = 3;
 template <>

@@ -70,6 +70,8 @@ void validate_rotary(const ModelConfig& model) {
                model.head_dim);
   if (!(model.rope_theta > 0)) user_error("model.rope_theta = {} must be above 0.", model.rope_theta);
   validate(model.rope_scaling);
+  if (by_document(model.rope_scaling) && model.head_dim == 2)
+    user_error("model.head_dim = 2: model.rope_scaling of type dynamic needs at least 4. Use another type.");
 }
 
 i64 gpt2_layer_parameters(const ModelConfig& m) {

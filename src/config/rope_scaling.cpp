@@ -38,6 +38,13 @@ std::vector<double> kept_by_yarn(double theta, i64 head_dim, const RopeScaling& 
   return kept;
 }
 
+/// The base of a longer document's frequencies. Source: transformers 4.57, _compute_dynamic_ntk_parameters.
+double dynamic_theta(double theta, i64 head_dim, const RopeScaling& scaling, i64 document) {
+  const double longer = static_cast<double>(document) / scaling.original_context, dim = static_cast<double>(head_dim);
+  if (longer <= 1) return theta;
+  return theta * std::pow(scaling.factor * longer - (scaling.factor - 1), dim / (dim - 2));
+}
+
 }  // namespace
 
 std::string_view name_of(RopeScalingType type) {
@@ -48,6 +55,8 @@ std::string_view name_of(RopeScalingType type) {
       return "linear";
     case RopeScalingType::yarn:
       return "yarn";
+    case RopeScalingType::dynamic:
+      return "dynamic";
   }
   throw InternalError("name_of: unknown type of rotary scaling");
 }
@@ -77,7 +86,7 @@ RopeScaling relevant(const RopeScaling& scaling) {
   if (scaling.type == RopeScalingType::llama3) {
     result.low_freq_factor = scaling.low_freq_factor;
     result.high_freq_factor = scaling.high_freq_factor;
-  } else {
+  } else if (scaling.type == RopeScalingType::yarn) {
     result.beta_fast = scaling.beta_fast;
     result.beta_slow = scaling.beta_slow;
     result.attention_factor = scaling.attention_factor;
@@ -85,11 +94,14 @@ RopeScaling relevant(const RopeScaling& scaling) {
   return result;
 }
 
-Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling) {
+bool by_document(const RopeScaling& scaling) { return scaling.factor != 0 && scaling.type == RopeScalingType::dynamic; }
+
+Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling, i64 document) {
   Rotation result;
+  if (by_document(scaling)) theta = dynamic_theta(theta, head_dim, scaling, document);
   for (i64 i = 0; i < head_dim / 2; ++i)
     result.frequencies.push_back(std::pow(theta, -2.0 * static_cast<double>(i) / static_cast<double>(head_dim)));
-  if (scaling.factor == 0) return result;
+  if (scaling.factor == 0 || by_document(scaling)) return result;
   std::vector<double> kept(result.frequencies.size(), 0);
   if (scaling.type == RopeScalingType::llama3) {
     kept = kept_by_llama3(result.frequencies, scaling);

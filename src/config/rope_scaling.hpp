@@ -10,8 +10,9 @@
 namespace switchyard::config {
 
 /// linear: all frequencies divided by the factor (arXiv 2306.15595). llama3: low ones only (LLaMA 3.1). yarn: low ones,
-/// and queries and keys grow a little (arXiv 2309.00071).
-enum class RopeScalingType { llama3, linear, yarn };
+/// and queries and keys grow a little (arXiv 2309.00071). dynamic: theta grows with a document that is longer than the
+/// original context; shorter ones have the plain frequencies.
+enum class RopeScalingType { llama3, linear, yarn, dynamic };
 
 /// factor 0: none. original_context in tokens: linear ignores it. Each type has fields of its own.
 struct RopeScaling {
@@ -25,6 +26,8 @@ struct RopeScaling {
 void validate(const RopeScaling& scaling);
 /// The same scaling with defaults in the fields that its type does not read, so that equal functions compare equal.
 RopeScaling relevant(const RopeScaling& scaling);
+/// Whether frequencies depend on the length of the document.
+bool by_document(const RopeScaling& scaling);
 
 /// What rotates a head: pair i at position p by the angle p * frequencies[i]; then all features are multiplied by
 /// scale.
@@ -32,9 +35,10 @@ struct Rotation {
   std::vector<double> frequencies;  // head_dim / 2
   double scale = 1;
 };
-Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling);
+/// document: its tokens, which only `dynamic` reads.
+Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling, i64 document = 0);
 
-/// "llama3", "linear", "yarn".
+/// "llama3", "linear", "yarn", "dynamic".
 std::string_view name_of(RopeScalingType type);
 
 }  // namespace switchyard::config

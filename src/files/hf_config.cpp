@@ -121,8 +121,11 @@ config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, cons
     result.beta_fast = scaling.number("beta_fast", 32);
     result.beta_slow = scaling.number("beta_slow", 1);
     result.attention_factor = yarn_attention_factor(scaling, result.factor);
+  } else if (type == "dynamic") {
+    result.type = config::RopeScalingType::dynamic;
+    result.original_context = static_cast<double>(max_positions);  // as transformers, whatever `original` says
   } else {
-    scaling.refuse(type_key, "supported are \"llama3\", \"linear\", \"yarn\" and \"default\"");
+    scaling.refuse(type_key, "supported are \"llama3\", \"linear\", \"yarn\", \"dynamic\" and \"default\"");
   }
   return result;
 }
@@ -138,10 +141,6 @@ void read_rope(const Keys& keys, ModelConfig& model) {
   const char* key = scaling->has("rope_type") ? "rope_type" : "type";
   const std::string type = scaling->text(key, "default");
   if (type == "default") return;
-  if (type == "dynamic")
-    scaling->refuse(key,
-                    "its frequencies depend on the longest document before, so a loss would depend on the order of "
-                    "documents; \"yarn\" and \"linear\" are supported");
   model.rope_scaling = read_scaling(*scaling, key, type, model.max_positions);
 }
 
@@ -252,7 +251,8 @@ json gpt2_json(const ModelConfig& model) {
 
 json scaling_json(const config::RopeScaling& scaling) {
   json result = {{"rope_type", config::name_of(scaling.type)}, {"factor", scaling.factor}};
-  if (scaling.type == config::RopeScalingType::linear) return result;
+  if (scaling.type == config::RopeScalingType::linear || scaling.type == config::RopeScalingType::dynamic)
+    return result;
   result["original_max_position_embeddings"] = static_cast<i64>(scaling.original_context);
   if (scaling.type == config::RopeScalingType::llama3) {
     result["low_freq_factor"] = scaling.low_freq_factor;
@@ -266,6 +266,9 @@ json scaling_json(const config::RopeScaling& scaling) {
 }
 
 json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
+  // With dynamic scaling, transformers reads the context before scaling from max_position_embeddings.
+  const i64 max_positions =
+      by_document(model.rope_scaling) ? static_cast<i64>(model.rope_scaling.original_context) : model.max_positions;
   json result = {{"model_type", config::name_of(model.family)},
                  {"architectures", {family.architecture}},
                  {"vocab_size", model.vocab_size},
@@ -275,7 +278,7 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
                  {"num_attention_heads", model.heads},
                  {"num_key_value_heads", model.kv_heads},
                  {"head_dim", model.head_dim},
-                 {"max_position_embeddings", model.max_positions},
+                 {"max_position_embeddings", max_positions},
                  {"hidden_act", "silu"},
                  {"rms_norm_eps", model.norm_eps},
                  {"rope_theta", model.rope_theta},

@@ -120,6 +120,8 @@ class Operator {
   virtual std::optional<size_t> loss_output() const { return std::nullopt; }
   /// Features of a head whose positions it turns by tables of angles; 0: it reads no such tables.
   virtual i64 rotary_head_dim() const { return 0; }
+  /// Whether these tables are those of a micro-batch, with a row for each of its tokens.
+  virtual bool rotates_by_document() const { return false; }
   virtual std::optional<StatisticSums> statistic_sums() const { return std::nullopt; }
   /// Whether selective recomputation makes an output again instead of keeping it.
   virtual bool is_remade(size_t output) const;

@@ -81,23 +81,30 @@ void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::T
         outside < 0 ? 0 : position[outside], cos.size(0));
 }
 
-void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, double scale, long count,
+void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<RopeStretch>& stretches, double scale,
                  const at::Tensor& like) {
-  const auto half = static_cast<i64>(frequencies.size());
+  i64 count = 0;
+  for (const RopeStretch& stretch : stretches) count += stretch.count;
+  const auto half = stretches.empty() ? 0 : static_cast<i64>(stretches.front().frequencies.size());
   const auto on_host = like.options().device(at::kCPU);
   const at::Tensor c = like.new_empty({count, half}, on_host), s = like.new_empty({count, half}, on_host);
   with_real(c, [&]<class T>() {
     T* c_data = c.mutable_data_ptr<T>();
     T* s_data = s.mutable_data_ptr<T>();
-    parallel_rows(count, half * 32, [&](i64 begin, i64 end) {
-      for (i64 p = begin; p < end; ++p) {
-        for (i64 i = 0; i < half; ++i) {
-          const double angle = static_cast<double>(p) * frequencies[static_cast<std::size_t>(i)];
-          c_data[p * half + i] = static_cast<T>(scale * std::cos(angle));
-          s_data[p * half + i] = static_cast<T>(scale * std::sin(angle));
+    for (const RopeStretch& stretch : stretches) {
+      parallel_rows(stretch.count, half * 32, [&](i64 begin, i64 end) {
+        for (i64 row = begin; row < end; ++row) {
+          for (i64 i = 0; i < half; ++i) {
+            const double angle =
+                static_cast<double>(stretch.first + row) * stretch.frequencies[static_cast<std::size_t>(i)];
+            c_data[row * half + i] = static_cast<T>(scale * std::cos(angle));
+            s_data[row * half + i] = static_cast<T>(scale * std::sin(angle));
+          }
         }
-      }
-    });
+      });
+      c_data += stretch.count * half;
+      s_data += stretch.count * half;
+    }
   });
   cos = upload(c, like.device());
   sin = upload(s, like.device());

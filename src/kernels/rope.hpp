@@ -15,9 +15,14 @@ namespace switchyard::kernels {
 /// errors  InternalError for a position outside the tables (CPU, fp32 and fp64)
 void rope(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, const at::Tensor& positions,
           int head_dim, bool inverse);
-/// Tables for positions [0, count), on the device and dtype of `like`: scale times cos and sin of position times
-/// frequency, each (count, D/2); computed in fp64.  frequencies (D/2)
-void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<double>& frequencies, double scale, long count,
+/// Positions [first, first + count) with the frequencies (D/2) by which they are rotated.
+struct RopeStretch {
+  std::vector<double> frequencies;
+  long first = 0, count = 0;
+};
+/// Tables with a row for each position of the stretches, in their order, on the device and dtype of `like`: scale times
+/// cos and sin of position times frequency, each (P, D/2); computed in fp64.
+void rope_tables(at::Tensor& cos, at::Tensor& sin, const std::vector<RopeStretch>& stretches, double scale,
                  const at::Tensor& like);
 
 }  // namespace switchyard::kernels

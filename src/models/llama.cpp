@@ -115,8 +115,8 @@ class LlamaBuilder {
   }
 
   int rope(int x, const std::string& name) {
-    return in_block(
-        graph_.call(std::make_shared<ir::Rope>(m_.head_dim, false), {x, graph_.feed(ir::Feed::positions)}, name))[0];
+    const auto op = std::make_shared<ir::Rope>(m_.head_dim, false, by_document(m_.rope_scaling));
+    return in_block(graph_.call(op, {x, graph_.feed(ir::Feed::positions)}, name))[0];
   }
 
   Product product(const std::string& name, int unit, i64 rows, i64 columns) const {

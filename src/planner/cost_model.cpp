@@ -98,7 +98,8 @@ CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workloa
       speedup_(units.hardware().device.alone_speedup),
       workload_(std::move(workload)),
       levels_(static_cast<int>(workload_.bounds.size())),
-      tables_(units.table_bytes(workload_.bounds.back())) {
+      tables_(units.table_bytes(workload_.bounds.back())),
+      feeds_of_a_token_(3 * size_of(DType::i64) + size_of(units.precision().state) + units.table_bytes_of_a_token()) {
   total_.resize(static_cast<size_t>((levels_ + 1) * (levels_ + 1)));
   sums_.assign(total_.size(), std::vector<Sums>(workload_.steps.size()));
   for (size_t step = 0; step < workload_.steps.size(); ++step)
@@ -723,8 +724,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     };
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
-    const i64 feeds =
-        RingLoads::size(shape.placement, capacity, 0).tokens * (3 * size_of(DType::i64) + size_of(precision.state));
+    const i64 feeds = RingLoads::size(shape.placement, capacity, 0).tokens * feeds_of_a_token_;
     const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
                           tables_ + in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > fullest.total()) fullest = need;

@@ -239,6 +239,7 @@ class CostModel {
   Workload workload_;
   int levels_;
   i64 tables_;                           // bytes
+  i64 feeds_of_a_token_;                 // bytes
   std::vector<Sums> total_;              // by slot
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.

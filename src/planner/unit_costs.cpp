@@ -121,6 +121,11 @@ i64 UnitCosts::table_bytes(i64 longest) const {
   return 2 * compiler::rotary_tables(one_layer_, longest).bytes(precision_.state);
 }
 
+i64 UnitCosts::table_bytes_of_a_token() const {
+  const compiler::RotaryTables none = compiler::rotary_tables(one_layer_, 0);
+  return none.by_document ? 2 * compiler::RotaryTables{1, none.head_dim}.bytes(precision_.state) : 0;
+}
+
 Kept deepened(Kept one, const Kept& middle, int layers) {
   one.stash += (layers - 1) * middle.stash;
   one.later += (layers - 1) * middle.later;

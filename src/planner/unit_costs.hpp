@@ -147,6 +147,8 @@ class UnitCosts {
   i64 parameters(StageKind kind, const StageMesh& mesh) const;
   /// Bytes of a rank's rotary tables for documents of at most so many tokens.
   i64 table_bytes(i64 longest) const;
+  /// Bytes of a micro-batch's own rotary tables for each of its tokens.
+  i64 table_bytes_of_a_token() const;
   /// Elements of the embedding, of one layer and of the head on a position of the mesh.
   struct Units {
     i64 embedding = 0, layer = 0, head = 0;

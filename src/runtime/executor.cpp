@@ -342,12 +342,14 @@ struct Executor::Step {
                           .device = e.options_.device,
                           .reads_tokens = stage.reads_tokens,
                           .flash = e.flash_,
+                          .by_document = e.rope_.by_document(),
                           .ring_rank = stage.ring,
                           .ring_hosts = layout::host_pattern(stage.peers, plans.cluster()),
                           .passing = stage.stage.passing};
     if (plans.graph().is_random()) settings.seed = {e.options_.seed, input.plan->step};
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.feeds_made = Mark::here(e.options_.device);
+    if (e.rope_.by_document()) state.rope = e.rope_;
     state.slots.resize(stage.stage.buffers.size());
     return state;
   }
@@ -402,7 +404,8 @@ struct Executor::Step {
                                        .exchanged = hooks.collective}};
     state.feeds_made.wait();
     stage.runner.record_uses(state);
-    stage.runner.run(segment, task.piece(), state, e.store_.working, run_key(task), replica, e.rope_, hooks);
+    stage.runner.run(segment, task.piece(), state, e.store_.working, run_key(task), replica,
+                     state.rope ? *state.rope : e.rope_, hooks);
     if (!ir::is_last(segment, task.piece())) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     const bool trained = !stage.stage.backward.code.empty();

@@ -1,5 +1,8 @@
 #include "runtime/feeds.hpp"
 
+#include <algorithm>
+#include <map>
+#include <numeric>
 #include <span>
 #include <utility>
 
@@ -69,6 +72,18 @@ class TokenRows {
   at::Tensor ids_, labels_, weights_, sources_;
 };
 
+// A ring rank may have a part of a document only.
+std::vector<DocumentPart> parts_of(const batch::MicroBatch& micro_batch, std::span<const batch::Piece> shard) {
+  std::map<i64, i64> lengths;
+  for (const auto& pieces : micro_batch.shard)
+    for (const batch::Piece& piece : pieces)
+      if (piece.doc >= 0) lengths[piece.doc] = std::max<i64>(lengths[piece.doc], end_of(piece));
+  std::vector<DocumentPart> parts;
+  for (const batch::Piece& piece : shard)
+    parts.push_back({piece.doc < 0 ? 0 : lengths[piece.doc], piece.first, piece.count});
+  return parts;
+}
+
 }  // namespace
 
 MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& documents, const Labels& labels,
@@ -82,6 +97,10 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
   if (settings.seed) feeds.keys = kernels::upload(keys_of(shard, feeds.T, *settings.seed), settings.device);
   at::Tensor positions = zeros({feeds.T}, DType::i64, at::kCPU);
   i64* position = positions.data_ptr<i64>();
+  if (settings.by_document) {
+    feeds.parts = parts_of(micro_batch, shard);
+    std::iota(position, position + feeds.T, i64{0});
+  }
   TokenRows rows(feeds.T, labels, valid_tokens);
   i64 row = 0;
   for (const batch::Piece& piece : shard) {
@@ -90,7 +109,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
       const auto& document = documents.at(static_cast<size_t>(piece.doc));
       check(!settings.reads_tokens || std::cmp_less_equal(end_of(piece), document.size()),
             "document {} has {} tokens, and a micro-batch its first {}", piece.doc, document.size(), end_of(piece));
-      for (int i = 0; i < piece.count; ++i) position[row + i] = piece.first + i;
+      if (!settings.by_document) std::iota(position + row, position + row + piece.count, piece.first);
       if (settings.reads_tokens) rows.fill(row, piece, document);
     }
     row += piece.count;

@@ -26,6 +26,13 @@ struct Labels {
   int sources = 1;
 };
 
+/// A part of a document: the tokens of the whole document on all ring ranks, and the positions in it. Padding is a
+/// document of length 0.
+struct DocumentPart {
+  i64 length = 0, first = 0, count = 0;
+  bool operator==(const DocumentPart&) const = default;
+};
+
 /// Each tensor has shape (T): ids, positions, labels (-1: none) i64; weights in the state dtype, 1 / valid_tokens where
 /// a label counts, else 0; keys i64, a random number for each token, undefined unless a seed is given; sources i64, the
 /// part of the loss to which the token's document belongs, 0 for padding, whose loss is 0, undefined if there is one
@@ -33,6 +40,8 @@ struct Labels {
 struct MicroBatchFeeds {
   i64 T = 0, squared_lengths = 0, longest = 0;  // longest: the document with most tokens up to its last one here
   at::Tensor ids, positions, labels, weights, keys, sources;
+  /// Of a model that rotates by document: positions are then numbers of rows, T in these parts.
+  std::vector<DocumentPart> parts;
   /// By step of attention, as batch::SeenKeys has them. With one ring rank there is one step.
   std::vector<std::vector<kernels::AttentionBlock>> blocks;
   /// The same as calls of flash attention; no steps: the device has none.
@@ -50,11 +59,12 @@ struct DropoutSeed {
 
 /// How feeds are made. reads_tokens: whether the stage has inputs that depend on tokens. seed: for models with dropout.
 /// flash: whether the device's kernels of flash attention are to be called. ring_hosts, passing: of the ring ranks that
-/// pass keys to one another, none: all are on one; and how they do it.
+/// pass keys to one another, none: all are on one; and how they do it. by_document: whether rotary frequencies depend
+/// on the document's length.
 struct FeedSettings {
   DType state = DType::f32;
   at::Device device{at::kCPU};
-  bool reads_tokens = true, flash = false;
+  bool reads_tokens = true, flash = false, by_document = false;
   std::optional<DropoutSeed> seed = std::nullopt;
   int ring_rank = 0;
   std::vector<int> ring_hosts{};

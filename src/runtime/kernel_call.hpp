@@ -21,10 +21,13 @@ struct ServedStretch;
 /// The stretches of a stage's exchanges that a fabric serves (runtime/group_calls.hpp).
 using ServedStretches = std::map<const layout::Exchange*, std::vector<ServedStretch>>;
 
-/// Rotary tables of one head size.
+/// Rotary tables of one head size: a rank's, or where frequencies depend on the document's length a micro-batch's.
 class RopeTables {
  public:
   RopeTables(double theta, config::RopeScaling scaling) : theta_(theta), scaling_(scaling) {}
+  bool by_document() const { return config::by_document(scaling_); }
+  /// cos, sin (P, D/2) for the positions of the feeds. A micro-batch's are made by the first call.
+  std::pair<at::Tensor, at::Tensor> of(int head_dim, const MicroBatchFeeds& feeds);
   /// cos, sin (P, D/2), P at least `positions`, in the dtype and on the device of `like`. Those that are too short are
   /// made anew.
   std::pair<at::Tensor, at::Tensor> get(int head_dim, i64 positions, const at::Tensor& like);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "base/clock.hpp"
@@ -14,10 +15,11 @@ namespace switchyard::runtime {
 
 /// The tensors of a micro-batch on a rank, from its forward to its backward segment. slots: by the stage's buffers;
 /// roots: memory that several of them share, by ir::Buffer::root. feeds_made: when the device has the feeds, whoever
-/// made them.
+/// made them. rope: of a model that rotates by document.
 struct MicroBatchState {
   MicroBatchFeeds feeds;
   Mark feeds_made{};
+  std::optional<RopeTables> rope{};
   std::vector<at::Tensor> slots, roots;
 };
 

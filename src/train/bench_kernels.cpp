@@ -118,8 +118,8 @@ class Bench {
   void rope() {
     at::Tensor cos, sin, qk = random({T_, H_ + K_});
     const int dim = static_cast<int>(D_);
-    const config::Rotation rotation = config::rotation(dim, s_.model.rope_theta, s_.model.rope_scaling);
-    kernels::rope_tables(cos, sin, rotation.frequencies, rotation.scale, s_.seq, qk);
+    const config::Rotation rotation = config::rotation(dim, s_.model.rope_theta, s_.model.rope_scaling, s_.seq);
+    kernels::rope_tables(cos, sin, {{rotation.frequencies, 0, s_.seq}}, rotation.scale, qk);
     const at::Tensor positions = at::arange(T_, at::TensorOptions().dtype(at::kLong)).remainder(s_.seq);
     moves("rope", 2 * count(qk), [&] { kernels::rope(qk, qk, cos, sin, positions, dim, false); });
   }

@@ -155,6 +155,23 @@ TEST(Memory, OfRotaryTablesIsThereFromTheStartForTheLongestDocument) {
   EXPECT_EQ(before.total - nothing.total, row * 96) << "before the first step";
 }
 
+// Two micro-batches one after the other: the second one's tables take the place of the first one's.
+TEST(Memory, OfRotaryTablesByDocumentIsThatOfAMicroBatchFromItsFirstRotationToItsEnd) {
+  const auto peak = [](double factor, i64 longest) {
+    config::ModelConfig model = small_llama();
+    model.rope_scaling = {.factor = factor, .original_context = 4, .type = config::RopeScalingType::dynamic};
+    const Plans plans(std::make_shared<CompiledModel>(training_graph(model, "fp32"), cluster::uniform(1, 1)),
+                      {strategy("1,1,1", 1)}, 0, switching::Planner::relay, longest);
+    return std::pair(peak_of(plans, level_step(plans, 2, 32)), peak_of(plans, {}));
+  };
+  const auto [plain, before_plain] = peak(0, 96);
+  const auto [dynamic, before] = peak(2, 96);
+  const i64 row = 4 * small_llama().head_dim;  // of cosines and sines
+  EXPECT_EQ(dynamic.total - plain.total, row * (32 - 96));
+  EXPECT_EQ(before.total - before_plain.total, row * -96) << "none before the first step";
+  EXPECT_EQ(peak(2, 0).first.total, dynamic.total);
+}
+
 // A rank that has none of the next strategy's parameters to wait for may give its own ones away at the very end.
 TEST(Memory, IsBoundedForCopiesOfAFormerStrategyThatStay) {
   const Plans plans = plans_of({strategy("4,1,1", 4), strategy("1,1,4", 4), strategy("1,4,1", 4)}, 4);

@@ -104,6 +104,19 @@ TEST(JobKeys, of_a_model_every_key_belongs_to_its_function_but_those_that_comput
   }
 }
 
+TEST(JobKeys, the_function_of_a_model_with_dynamic_scaling_is_that_of_its_factor_and_its_original_context) {
+  ModelConfig model = family_defaults(Family::llama);
+  const std::vector<std::string> plain = function_of(model);
+  model.rope_scaling = {.factor = 2, .type = RopeScalingType::dynamic};
+  const std::vector<std::string> dynamic = function_of(model);
+  EXPECT_NE(dynamic, plain);
+  EXPECT_THAT(dynamic, testing::Contains("model.rope_scaling.type = \"dynamic\""));
+  model.rope_scaling.beta_fast = 7;
+  EXPECT_EQ(function_of(model), dynamic);
+  model.rope_scaling.original_context = 7;
+  EXPECT_NE(function_of(model), dynamic);
+}
+
 TEST(JobKeys, the_function_of_a_model_is_reported_by_keys) {
   ModelConfig model = family_defaults(Family::qwen2);
   model.rope_theta = 12345.5;

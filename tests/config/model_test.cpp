@@ -139,6 +139,14 @@ TEST(Model, rotary_positions_need_an_even_head) {
 TEST(Model, rotary_scaling_is_checked) {
   EXPECT_EQ(error_after([](ModelConfig& m) { m.rope_scaling.factor = 0.5; }),
             "model.rope_scaling.factor = 0.5 must be at least 1, or 0 for no scaling.");
+  const auto dynamic = [](i64 head_dim) {
+    return error_after([&](ModelConfig& m) {
+      m.head_dim = head_dim;
+      m.rope_scaling = {.factor = 2, .type = RopeScalingType::dynamic};
+    });
+  };
+  EXPECT_EQ(dynamic(4), "no error");
+  EXPECT_EQ(dynamic(2), "model.head_dim = 2: model.rope_scaling of type dynamic needs at least 4. Use another type.");
 }
 
 TEST(Model, norms_and_initial_weights_need_sane_numbers) {

@@ -73,13 +73,33 @@ TEST(Rotation, yarn_interpolates_by_the_number_of_the_pair_and_scales_all_featur
   EXPECT_EQ(rotation(128, 10000, given).scale, 1.125);
 }
 
+// theta' = theta * (factor * L / original - (factor - 1))^(D / (D - 2)), and frequencies theta'^(-2i / D).
+TEST(Rotation, dynamic_raises_theta_for_documents_above_the_original_context_only) {
+  const RopeScaling dynamic{.factor = 3, .original_context = 100, .type = RopeScalingType::dynamic};
+  const std::vector<double> plain = rotation(8, 10000, {}).frequencies;
+  for (const i64 document : {0, 1, 99, 100}) EXPECT_EQ(rotation(8, 10000, dynamic, document).frequencies, plain);
+  const Rotation longer = rotation(8, 10000, dynamic, 150);
+  EXPECT_EQ(longer.scale, 1);
+  for (size_t i = 0; i < 4; ++i)  // 3 * 1.5 - 2 = 2.5
+    EXPECT_NEAR(longer.frequencies[i], plain[i] * std::pow(2.5, -static_cast<double>(i) / 3), 1e-15);
+  EXPECT_LT(rotation(8, 10000, dynamic, 101).frequencies[3], plain[3]);
+  EXPECT_EQ(rotation(8, 10000, {.factor = 3, .type = RopeScalingType::linear}, 150).frequencies[0], plain[0] / 3);
+}
+
+TEST(RopeScaling, of_type_dynamic_depends_on_documents_unless_it_is_off) {
+  EXPECT_TRUE(by_document({.factor = 1, .type = RopeScalingType::dynamic}));
+  EXPECT_FALSE(by_document({.factor = 0, .type = RopeScalingType::dynamic}));
+  EXPECT_FALSE(by_document({.factor = 2, .type = RopeScalingType::yarn}));
+}
+
 TEST(RopeScaling, a_type_does_not_read_the_fields_of_others) {
   const RopeScaling all{3, 2, 5, 77, RopeScalingType::linear, 9, 4, 1.5};
   EXPECT_EQ(relevant(all), (RopeScaling{.factor = 3, .type = RopeScalingType::linear}));
-  for (const auto type : {RopeScalingType::llama3, RopeScalingType::linear, RopeScalingType::yarn}) {
+  for (const auto type :
+       {RopeScalingType::llama3, RopeScalingType::linear, RopeScalingType::yarn, RopeScalingType::dynamic}) {
     RopeScaling scaling = all;
     scaling.type = type;
-    EXPECT_EQ(rotation(16, 100, relevant(scaling)).frequencies, rotation(16, 100, scaling).frequencies);
+    EXPECT_EQ(rotation(16, 100, relevant(scaling), 99).frequencies, rotation(16, 100, scaling, 99).frequencies);
     EXPECT_EQ(rotation(16, 100, relevant(scaling)).scale, rotation(16, 100, scaling).scale);
     scaling.factor = 0;
     EXPECT_EQ(relevant(scaling), RopeScaling{});
@@ -95,6 +115,12 @@ TEST(RopeScaling, its_fields_are_checked_when_its_type_reads_them) {
   EXPECT_THAT(error_after({8, 1, 4, 0}), HasSubstr("original_context = 0 must be above 0."));
   RopeScaling yarn{8, 4, 4, 64, RopeScalingType::yarn};
   EXPECT_EQ(error_after(yarn), "no error");
+  EXPECT_EQ(error_after({.factor = 2, .low_freq_factor = 9, .type = RopeScalingType::dynamic, .beta_slow = 40}),
+            "no error");
+  EXPECT_EQ(error_after({.factor = 0.5, .type = RopeScalingType::dynamic}),
+            "model.rope_scaling.factor = 0.5 must be at least 1, or 0 for no scaling.");
+  EXPECT_THAT(error_after({.factor = 2, .original_context = -1, .type = RopeScalingType::dynamic}),
+              HasSubstr("original_context = -1 must be above 0."));
   yarn.beta_slow = 40;
   EXPECT_EQ(error_after(yarn), "model.rope_scaling: beta_slow = 40 must be above 0 and below beta_fast = 32.");
 }

@@ -142,6 +142,8 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
   EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4,"original_max_position_embeddings":24,"beta_fast":8,"beta_slow":2,)"
                        R"("attention_factor":1.5,"mscale":2,"mscale_all_dim":3)"),
             yarn);
+  EXPECT_EQ(scaling_of(R"("type":"dynamic","factor":2,"original_max_position_embeddings":24)"),
+            (config::RopeScaling{.factor = 2, .original_context = 96, .type = RopeScalingType::dynamic}));
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default"}})").rope_scaling.factor, 0);
 }
 
@@ -182,9 +184,11 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"qwen2","layer_types":["full_attention","sliding_attention"])",
          R"("layer_types" is ["full_attention","sliding_attention"]: only)");
   expect(R"("model_type":"llama","rope_scaling":{"rope_type":"longrope","factor":2})",
-         R"("rope_scaling.rope_type" is "longrope": supported are "llama3", "linear", "yarn" and "default".)");
-  expect(R"("model_type":"llama","rope_scaling":{"type":"dynamic","factor":2})",
-         R"("rope_scaling.type" is "dynamic": its frequencies depend on the longest document before)");
+         R"("rope_scaling.rope_type" is "longrope": supported are "llama3", "linear", "yarn", "dynamic" and)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"dynamic"})",
+         R"("rope_scaling.factor" is absent: rotary scaling of type dynamic needs it.)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"dynamic","factor":0.5})",
+         R"("rope_scaling.factor" is 0.5: it must be at least 1.)");
   expect(R"("model_type":"llama","rope_scaling":{"type":"yarn"})",
          R"("rope_scaling.factor" is absent: rotary scaling of type yarn needs it.)");
   expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":0.5})",
@@ -227,12 +231,13 @@ TEST(ToHfConfig, is_read_back_the_same) {
         R"({"model_type":"mistral","sliding_window":null,"rope_theta":12345.678})",
         R"({"model_type":"mistral","sliding_window":1024})", R"({"model_type":"qwen2","tie_word_embeddings":true})",
         R"({"model_type":"llama","rope_scaling":{"rope_type":"linear","factor":2}})",
+        R"({"model_type":"llama","rope_scaling":{"rope_type":"dynamic","factor":2}})",
         R"({"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2,"attention_factor":1.5}})",
         R"({"model_type":"qwen3","initializer_range":0.015})"}) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
   }
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "qwen3-yarn", "gpt2"}) {
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "qwen2", "qwen3-yarn", "gpt2"}) {
     const ModelConfig model = read_hf_config(kFixtures / name);
     EXPECT_EQ(parse(to_hf_config(model, DType::f32)), model) << name;
   }
@@ -255,6 +260,23 @@ TEST(ToHfConfig, keeps_the_keys_that_the_model_came_with_except_where_it_changed
   EXPECT_EQ(parse(changed), model);
   EXPECT_EQ(json::parse(changed).at("rope_theta"), 5e5) << "which was beside the scaling that has changed";
   EXPECT_EQ(json::parse(changed).at("pretraining_tp"), 2);
+}
+
+TEST(ToHfConfig, says_the_original_context_of_dynamic_scaling_where_transformers_reads_it) {
+  const std::string before = R"({"model_type": "llama", "max_position_embeddings": 64, "pretraining_tp": 2})";
+  ModelConfig model = parse(before);
+  model.max_positions = 4096;  // as a job of this context has it
+  model.rope_scaling = {.factor = 2, .original_context = 64, .type = config::RopeScalingType::dynamic};
+  const json written = json::parse(to_hf_config(model, DType::f32, before));
+  EXPECT_EQ(written.at("max_position_embeddings"), 64);
+  EXPECT_EQ(written.at("rope_scaling"), json::parse(R"({"rope_type": "dynamic", "factor": 2.0})"));
+  EXPECT_EQ(written.at("pretraining_tp"), 2);
+  const std::string again = to_hf_config(model, DType::f32, written.dump());
+  EXPECT_EQ(json::parse(again), written);
+  model.rope_scaling.original_context = 48;
+  EXPECT_EQ(parse(to_hf_config(model, DType::f32, again)).rope_scaling, model.rope_scaling);
+  model.rope_scaling.original_context = 48.5;
+  EXPECT_THAT(message_of<UserError>([&] { to_hf_config(model, DType::f32); }), HasSubstr("only, not 48.5. Round it."));
 }
 
 TEST(ToHfConfig, refuses_biases_for_which_the_family_has_no_key) {
@@ -291,7 +313,7 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
   const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3");
   ASSERT_THAT(made, testing::EndsWith("exit 0\n"));
   std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3"};
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "qwen3-yarn", "gpt2"})
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "qwen2", "qwen3-yarn", "gpt2"})
     models.push_back(kFixtures / name);
   std::string command = script + "compare";
   for (const auto& model : models) {

@@ -24,7 +24,7 @@ TEST(Rope, RotatesPairsLikeComplexNumbers) {
   const std::vector<i64> positions = {0, 5, 2, 40};
   for (const auto type : kTypes) {
     at::Tensor cos, sin;
-    rope_tables(cos, sin, frequencies, scale, 41, hole({1}, state_of(type)));
+    rope_tables(cos, sin, {{frequencies, 0, 41}}, scale, hole({1}, state_of(type)));
     ASSERT_EQ(cos.scalar_type(), state_of(type));
     const auto x = random({4, 3 * dim}, type, 1, 2);
     const auto x_v = values(x);
@@ -51,10 +51,27 @@ TEST(Rope, RotatesPairsLikeComplexNumbers) {
   }
 }
 
+TEST(Rope, TablesHaveARowForEachPositionOfTheirStretches) {
+  const std::vector<double> fast = {1, 0.5}, slow = {0.25, 0.125};
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    at::Tensor cos, sin, of_fast[2], of_slow[2];
+    rope_tables(cos, sin, {{fast, 3, 2}, {slow, 0, 4}, {fast, 0, 0}, {fast, 0, 1}}, 2, hole({1}, type));
+    rope_tables(of_fast[0], of_fast[1], {{fast, 0, 5}}, 2, hole({1}, type));
+    rope_tables(of_slow[0], of_slow[1], {{slow, 0, 4}}, 2, hole({1}, type));
+    ASSERT_EQ(cos.size(0), 7);
+    for (const auto& [table, from, other] :
+         {std::tuple(cos, of_fast[0], of_slow[0]), std::tuple(sin, of_fast[1], of_slow[1])}) {
+      expect_same_bits(table.narrow(0, 0, 2), from.narrow(0, 3, 2), "positions 3 and 4");
+      expect_same_bits(table.narrow(0, 2, 4), other, "another document");
+      expect_same_bits(table.narrow(0, 6, 1), from.narrow(0, 0, 1), "padding");
+    }
+  }
+}
+
 TEST(Rope, EmptyTensorsAreAccepted) {
   at::Tensor cos, sin;
   for (const auto type : kTypes) {
-    rope_tables(cos, sin, frequencies_of(4), 1, 3, hole({1}, state_of(type)));
+    rope_tables(cos, sin, {{frequencies_of(4), 0, 3}}, 1, hole({1}, state_of(type)));
     auto no_tokens = hole({0, 8}, type), no_heads = hole({2, 0}, type);
     rope(no_tokens, no_tokens, cos, sin, integers({}), 4, false);
     rope(no_heads, no_heads, cos, sin, integers({0, 1}), 4, false);
@@ -63,7 +80,7 @@ TEST(Rope, EmptyTensorsAreAccepted) {
 
 TEST(Rope, RefusesPositionsBeyondTheTables) {
   at::Tensor cos, sin;
-  rope_tables(cos, sin, frequencies_of(4), 1, 3, hole({1}, at::kFloat));
+  rope_tables(cos, sin, {{frequencies_of(4), 0, 3}}, 1, hole({1}, at::kFloat));
   auto x = random({2, 4}, at::kFloat, 1);
   try {
     rope(x, x, cos, sin, integers({0, 3}), 4, false);

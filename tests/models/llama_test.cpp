@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "fixtures.hpp"
 #include "ir/operator.hpp"
@@ -61,6 +62,21 @@ TEST(Llama, norms_queries_and_keys_per_head_for_qwen3) {
   const auto made =
       std::find_if(calls.begin(), calls.end(), [&](const ir::Call& c) { return c.out[0] == rope->in[0]; });
   EXPECT_EQ(made->op->name(), "rms_norm");
+}
+
+TEST(Llama, rotates_by_document_with_dynamic_scaling_only) {
+  config::ModelConfig model = fixture_model("llama-gqa");
+  const auto by_document = [&] {
+    std::set<bool> found;
+    for (const ir::Graph graph = build_fp32(model); const ir::Call& call : graph.calls())
+      if (call.op->rotary_head_dim() > 0) found.insert(call.op->rotates_by_document());
+    return found;
+  };
+  EXPECT_EQ(by_document(), std::set{false});
+  model.rope_scaling = {.factor = 2, .type = config::RopeScalingType::dynamic};
+  EXPECT_EQ(by_document(), std::set{true});
+  model.rope_scaling.factor = 0;
+  EXPECT_EQ(by_document(), std::set{false});
 }
 
 TEST(Llama, uses_the_embedding_as_the_head_where_they_are_tied) {

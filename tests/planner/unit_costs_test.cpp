@@ -30,6 +30,18 @@ config::ModelConfig six_layers() {
   return model;
 }
 
+TEST(UnitCosts, of_rotary_tables_are_those_of_a_rank_or_of_a_micro_batchs_tokens) {
+  const cluster::Hardware hardware = config::load_hardware("a100-80g", 16);
+  config::ModelConfig model = six_layers();
+  const UnitCosts plain(model, precision_from("bf16"), hardware);
+  EXPECT_EQ(plain.table_bytes(100), 100 * 32 * 4);
+  EXPECT_EQ(plain.table_bytes_of_a_token(), 0);
+  model.rope_scaling = {.factor = 2, .type = config::RopeScalingType::dynamic};
+  const UnitCosts dynamic(model, precision_from("bf16"), hardware);
+  EXPECT_EQ(dynamic.table_bytes(100), 0);
+  EXPECT_EQ(dynamic.table_bytes_of_a_token(), 32 * 4);
+}
+
 double seconds(const ir::StageCode& stage, const ir::Segment& segment, i64 T, const cluster::Hardware& hardware,
                double attention_pairs) {
   std::vector<int> ranks(static_cast<size_t>(stage.replica.size()));

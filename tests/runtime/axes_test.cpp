@@ -30,6 +30,13 @@ config::ModelConfig tied_llama_with_biases() {
   return model;
 }
 
+// Of 1 to 24 tokens in a document, most have frequencies of their own.
+config::ModelConfig dynamic_llama() {
+  config::ModelConfig model = wide_llama();
+  model.rope_scaling = {.factor = 4, .original_context = 6, .type = config::RopeScalingType::dynamic};
+  return model;
+}
+
 config::ModelConfig small_gpt2() {
   config::ModelConfig model = config::family_defaults(config::Family::gpt2);
   model.layers = 4;
@@ -61,8 +68,10 @@ std::vector<Documents> two_batches() { return {tiny_documents(13, 1), tiny_docum
 
 void expect_like_one_rank(const config::ModelConfig& model, const std::vector<std::string>& specs, int ranks,
                           const std::vector<i64>& bounds = {kLongest}) {
-  const TinyRun run = run_tiny(plans_of(model, specs, ranks), two_batches(), {.bounds = bounds}),
-                one = run_tiny(plans_of(model, {"1,1,1"}, 1), two_batches());
+  TinyOptions options{.rope_scaling = model.rope_scaling};
+  const TinyRun one = run_tiny(plans_of(model, {"1,1,1"}, 1), two_batches(), options);
+  options.bounds = bounds;
+  const TinyRun run = run_tiny(plans_of(model, specs, ranks), two_batches(), options);
   ASSERT_THAT(run.ends, Each(IsEmpty()));
   for (size_t s = 0; s < run.steps.size(); ++s) {
     EXPECT_NEAR(run.steps[s].loss, one.steps[s].loss, 1e-10 * one.steps[s].loss);
@@ -79,6 +88,7 @@ TEST_P(StageAxes, EqualOneRank) {
   const int ranks = static_cast<int>(config::ranks_of(text.groups));
   expect_like_one_rank(wide_llama(), {GetParam()}, ranks);
   expect_like_one_rank(tied_llama_with_biases(), {GetParam()}, ranks);
+  expect_like_one_rank(dynamic_llama(), {GetParam()}, ranks);
   if (std::ranges::all_of(text.groups, [](const config::Degrees& group) {
         return group.tp * group.ulysses <= 4 && group.ring == 1;  // its attention stores its scores
       }))

@@ -106,6 +106,21 @@ TEST(Feeds, ARingRankHasItsPartsOfDocumentsAndTheLabelBehindEachIsTheNextToken) 
   EXPECT_EQ(second.blocks[1][1].k, 3);
 }
 
+// Wherever the rest of a document is, each part knows its length.
+TEST(Feeds, OfAModelThatRotatesByDocumentHaveNumbersOfRowsAndTheLengthsOfDocuments) {
+  const Documents documents = {{5, 6, 7, 8, 9}, {3, 4}};
+  const batch::MicroBatch row{{4, 4}, {{{0, 0, 1, 1}, {0, 3, 2, 1}, {-1, 0, 1, 1}}, {{0, 1, 2, 1}, {1, 0, 2, 1}}}};
+  const auto of = [&](int rank, bool by_document) {
+    return feeds_of(row, documents, {}, 4, {.state = DType::f64, .by_document = by_document, .ring_rank = rank});
+  };
+  const MicroBatchFeeds first = of(0, true), second = of(1, true);
+  EXPECT_THAT(integers(first.positions), ElementsAre(0, 1, 2, 3));
+  EXPECT_THAT(integers(second.positions), ElementsAre(0, 1, 2, 3));
+  EXPECT_EQ(first.parts, (std::vector<DocumentPart>{{5, 0, 1}, {5, 3, 2}, {0, 0, 1}}));
+  EXPECT_EQ(second.parts, (std::vector<DocumentPart>{{5, 1, 2}, {2, 0, 2}}));
+  EXPECT_TRUE(of(0, false).parts.empty());
+}
+
 TEST(Feeds, KeysThatComeInStepsHaveBlocksOfTheirOwn) {
   const batch::MicroBatch row{{4, 4}, {{{0, 0, 2, 1}, {0, 6, 2, 1}}, {{0, 2, 4, 1}}}};
   const MicroBatchFeeds feeds =

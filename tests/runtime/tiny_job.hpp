@@ -54,15 +54,15 @@ inline config::ModelConfig tiny_llama() {
 
 inline compiler::Plans tiny_plans(const std::vector<std::string>& specs, int ranks, int home = 0,
                                   Precision precision = kFp64, int hosts = 1, int zero = 1,
-                                  const config::StrategySettings& settings = {},
-                                  const compiler::CodeOptions& how = {}) {
-  ir::Graph graph = models::build(tiny_llama(), precision, models::Output::loss);
+                                  const config::StrategySettings& settings = {}, const compiler::CodeOptions& how = {},
+                                  const config::ModelConfig& model = tiny_llama()) {
+  ir::Graph graph = models::build(model, precision, models::Output::loss);
   ir::differentiate(graph);
   std::vector<config::Strategy> strategies;
   config::StrategySettings all = settings;
   all.zero = zero;
   for (const std::string& spec : specs)
-    strategies.push_back(config::strategy_from_spec(spec, ranks, tiny_llama().layers, all));
+    strategies.push_back(config::strategy_from_spec(spec, ranks, model.layers, all));
   return compiler::Plans(std::move(graph), strategies, home, cluster::uniform(hosts, ranks / hosts),
                          switching::Planner::relay, how);
 }
@@ -124,6 +124,7 @@ struct TinyOptions {
       wrap{};  // what goes around each rank's fabric
   comm::FabricOptions fabric{};
   std::vector<Labels> labels{};  // of each batch; empty: all count
+  config::RopeScaling rope_scaling{};
   at::Device device = standin::test_device();
 };
 
@@ -170,6 +171,7 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
     ExecutorOptions settings;
     settings.device = device;
     settings.beside = options.beside;
+    settings.rope_scaling = options.rope_scaling;
     Executor executor(plans, *store, fabric, settings);
     for (size_t s = 0; s < batches.size(); ++s) {
       const StepResult result =
@@ -202,10 +204,10 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
 }
 
 /// Peaks of memory of the ranks in a step of the tiny model, beside: ExecutorOptions::beside. Each rank's store is made
-/// before, and its values are not counted.
+/// before, and its values are not counted. rope_scaling: ExecutorOptions::rope_scaling.
 inline std::vector<i64> measured_peaks(const compiler::Plans& plans, const ir::Program& program,
                                        const batch::StepPlan& plan, const Documents& documents,
-                                       std::optional<bool> beside = {}) {
+                                       std::optional<bool> beside = {}, const config::RopeScaling& rope_scaling = {}) {
   auto fabrics = comm::thread_fabrics(plans.cluster().ranks(), plans.cluster(), {});
   std::vector<i64> peaks(fabrics.size());
   const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
@@ -220,6 +222,7 @@ inline std::vector<i64> measured_peaks(const compiler::Plans& plans, const ir::P
     ExecutorOptions options;
     options.memory = &memory;
     options.beside = beside;
+    options.rope_scaling = rope_scaling;
     Executor executor(plans, store, fabric, options);
     executor.run(program, {&plan, &documents, [](double) {
                              return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};

@@ -10,7 +10,9 @@ import tiny_runs as tiny
 
 # Nothing divides evenly: there are 3 layers, and no tensor degree divides the vocabulary and feed-forward sizes.
 SIZES = {"hidden_size": 32, "layers": 3, "heads": 4, "kv_heads": 2, "ffn_size": 46, "vocab_size": tiny.VOCAB + 3}
-MODELS = {"llama": SIZES, "tied": SIZES | {"tied_embeddings": True}, "qwen2": SIZES | {"architecture": "qwen2"},
+MODELS = {"llama": SIZES,
+          "dynamic": SIZES | {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_context": 12.0}},
+          "tied": SIZES | {"tied_embeddings": True}, "qwen2": SIZES | {"architecture": "qwen2"},
           "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12},
           "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3},
           "unfused": SIZES | {"attention": "unfused"},
@@ -130,7 +132,7 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
         expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
 
 
-@pytest.mark.parametrize("name", ["llama", "qwen3", "dropout"])
+@pytest.mark.parametrize("name", ["llama", "dynamic", "qwen3", "dropout"])
 @pytest.mark.parametrize("strategy", ["dp=2", "dp=2,ulysses=2", "dp=2,pp=2,schedule=zero-bubble",
                                       "tp=2,ulysses=2,zero=3"])
 def test_documents_in_stream_order_equal_one_rank(tmp_path, corpus, one_rank, name, strategy):

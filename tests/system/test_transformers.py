@@ -1,5 +1,6 @@
 """transformers loads the weights that a run exports and computes the same losses."""
 
+import copy
 import json
 
 import pytest
@@ -11,6 +12,8 @@ SIZES = {"hidden_size": 32, "layers": 2, "heads": 4, "kv_heads": 2, "ffn_size": 
 MODELS = {"llama": SIZES, "llama with scaled rotary positions, tied": SIZES | {
               "tied_embeddings": True, "rope_scaling": {"factor": 8.0, "original_context": 16.0}},
           "mistral, linear": SIZES | {"architecture": "mistral", "rope_scaling": {"type": "linear", "factor": 3.0}},
+          "llama, dynamic": SIZES | {"initializer_range": 0.2, "rope_scaling": {
+              "type": "dynamic", "factor": 3.0, "original_context": 16.0}},
           "qwen2, yarn": SIZES | {"architecture": "qwen2", "rope_scaling": {
               "type": "yarn", "factor": 4.0, "original_context": 12.0, "attention_factor": 1.2}},
           "mistral": SIZES | {"architecture": "mistral"}, "qwen2": SIZES | {"architecture": "qwen2"},
@@ -35,13 +38,14 @@ def train(folder, data, buckets, **changes):
 
 
 def loss_in_transformers(folder):
-    """Mean loss over all labels, with a forward pass for each document."""
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
+    """Mean loss over all labels, with a forward pass for each document of a model that has seen no other: with dynamic
+    rotary scaling transformers keeps the frequencies of the longest one."""
+    fresh = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float64, attn_implementation="eager").eval()
     total, labels = 0.0, 0
     with torch.no_grad():
         for document in DOCUMENTS:
             if len(document) > 1:
-                ids = torch.tensor([document])
+                ids, model = torch.tensor([document]), copy.deepcopy(fresh)
                 total += float(model(ids, labels=ids).loss) * (len(document) - 1)
                 labels += len(document) - 1
     return total / labels
@@ -90,6 +94,27 @@ def test_training_goes_on_at_longer_context_with_yarn(tmp_path, data):
     assert written["rope_scaling"] == {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 16,
                                        "beta_fast": 32.0, "beta_slow": 1.0}
     assert log[-1]["loss"] == pytest.approx(loss_in_transformers(exported), rel=ROUNDING)
+
+
+def test_training_goes_on_at_longer_context_with_dynamic_scaling(tmp_path, data):
+    torch.manual_seed(7)
+    config = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                         intermediate_size=46, vocab_size=67, max_position_embeddings=16,
+                         initializer_range=0.3)  # so that positions count
+    AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "short")
+    longer = {"path": str(tmp_path / "short"), "rope_scaling": {"type": "dynamic", "factor": 2.0}}
+    buckets = [(48, "ring=2,ulysses=2"), (20, "1,2,2")]
+    log, out = train(tmp_path, data, buckets, model=longer, run={"steps": 2, "checkpoint_every": 1})
+    exported = out / "checkpoints" / "step-00000001" / "model"
+    written = json.loads((exported / "config.json").read_text())
+    assert written["rope_scaling"] == {"rope_type": "dynamic", "factor": 2.0}
+    assert written["max_position_embeddings"] == 16, "from which transformers reads the original context"
+    assert log[-1]["loss"] == pytest.approx(loss_in_transformers(exported), rel=ROUNDING)
+    again, _ = train(tmp_path, data, [(48, "1,2,1")], model={"path": str(exported)}, run={"steps": 1})
+    assert again[0]["loss"] == pytest.approx(log[-1]["loss"], rel=ROUNDING)
+    plain, _ = train(tmp_path, data, [(48, "1,2,1")], run={"steps": 1},
+                     model={"path": str(exported), "rope_scaling": {"factor": 0.0}})
+    assert plain[0]["loss"] != pytest.approx(log[-1]["loss"], rel=1e-3)
 
 
 def prepared(folder, *options):

@@ -19,9 +19,10 @@ struct Model {
 };
 const std::vector<Model>& fixture_list() {
   static const std::vector<Model> kModels = {
-      {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}},  {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
-      {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},   {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},
-      {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}}, {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
+      {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}}, {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
+      {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},  {"llama-dynamic", 2, {1, 2, 3, 6}, {4, 5, 7, 8}},
+      {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},     {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}},
+      {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
   return kModels;
 }
 
@@ -66,6 +67,9 @@ std::vector<Case> several_strategies() {
   cases.push_back({"qwen2", {"pp=2,ulysses=2", "tp=2,ulysses=2"}});
   cases.push_back({"qwen3-yarn", {"tp=3,pp=2", "pp=2,ulysses=3"}});
   cases.push_back({"llama-gqa", {"ring=4,ring_degree=uniform"}});
+  cases.push_back({"llama-dynamic", {"ring=4,ring_degree=uniform"}});
+  cases.push_back({"llama-dynamic", {"ring=3,exchange=ring", "1,3,1"}});
+  cases.push_back({"llama-dynamic", {"pp=2,ulysses=2", "ring=2,ulysses=2", "4,1,1"}});
   cases.push_back({"llama-gqa", {"tp=2,ring=2", "ring=4"}});
   cases.push_back({"llama-gqa", {"ring=4,ring_degree=uniform,exchange=ring"}});
   cases.push_back({"qwen2", {"pp=2,ring=2", "ring=2,ulysses=2"}});

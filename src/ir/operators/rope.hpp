@@ -6,13 +6,16 @@
 namespace switchyard::ir {
 
 /// y = x rotated by the angles of its positions (inverse: rotated back). Features i and i + D / 2 form a pair. Source:
-/// arXiv 2104.09864.
+/// arXiv 2104.09864. by_document: frequencies depend on the document's length, and positions are rows of the
+/// micro-batch's own tables.
 /// inputs x (T, n*D), positions (T)
 class Rope final : public Operator {
  public:
-  Rope(i64 head_dim, bool inverse) : Operator("rope"), head_dim_(head_dim), inverse_(inverse) {}
+  Rope(i64 head_dim, bool inverse, bool by_document = false)
+      : Operator("rope"), head_dim_(head_dim), inverse_(inverse), by_document_(by_document) {}
   i64 head_dim() const { return head_dim_; }
   i64 rotary_head_dim() const override { return head_dim_; }
+  bool rotates_by_document() const override { return by_document_; }
   bool inverse() const { return inverse_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
@@ -23,7 +26,7 @@ class Rope final : public Operator {
 
  private:
   i64 head_dim_;
-  bool inverse_;
+  bool inverse_, by_document_;
 };
 
 }  // namespace switchyard::ir

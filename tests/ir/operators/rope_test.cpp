@@ -18,6 +18,19 @@ TEST(Rope, rotates_back_in_its_gradient) {
   const auto& back = dynamic_cast<const Rope&>(*graph.calls().back().op);
   EXPECT_TRUE(back.inverse());
   EXPECT_EQ(back.head_dim(), 16);
+  EXPECT_FALSE(back.rotates_by_document());
+}
+
+TEST(Rope, rotates_back_by_the_tables_that_it_rotates_by) {
+  Graph graph(precision_from("fp32"));
+  const int x = graph.add_param({"x", {{4, 32}, {}}, 0, "", {}, {}, {}});
+  const Rope rope(16, false, true);
+  EXPECT_TRUE(rope.rotates_by_document());
+  graph.call(std::make_shared<Rope>(rope), {x, graph.feed(Feed::positions)}, "y");
+  const Call call = graph.calls()[0];
+  std::vector<int> existing(2, -1);
+  rope.input_gradient(graph, call, {x}, existing);
+  EXPECT_TRUE(graph.calls().back().op->rotates_by_document());
 }
 
 TEST(Rope, follows_the_cut_of_heads_and_lets_pending_sums_pass) {
