@@ -88,7 +88,7 @@ int run(const Options& options) {
   train::EvaluateSettings settings{.job = job_of(options, launch), .sequences = options.sequences.value_or(0)};
   std::optional<StatusLine> status;
   if (launch.rank == 0)
-    status.emplace("evaluate", "loading the model", stderr, StatusLine::kSilence, lines_of(options.json));
+    status.emplace("evaluate", "loading the model", lines_of(options.json));
   settings.progress = [&](i64 done, i64 all) {
     if (status)
       status->now(fmt::format("{} of {} tokens", format_count(static_cast<double>(done)),

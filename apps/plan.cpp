@@ -387,15 +387,13 @@ nlohmann::json figures(const Options& options, const Progress& progress) {
 }
 
 int run(const Options& options) {
-  std::optional<StatusLine> status(std::in_place, "plan", "reading the job", stderr, StatusLine::kSilence,
-                                   lines_of(options.json));
+  std::optional<StatusLine> status(std::in_place, "plan", "reading the job", lines_of(options.json));
   const Planned planned = best_batch(options, shown_on(*status));
   status.reset();
   const int top = listed(options);
   print(planned, top);
   if (options.explain) {
-    status.emplace("plan", "planning for other memory, networks and devices", stderr, StatusLine::kSilence,
-                   lines_of(options.json));
+    status.emplace("plan", "planning for other memory, networks and devices", lines_of(options.json));
     fmt::print("{}", explained(planned, seconds_for(options, planned.opened.hardware), top));
     status.reset();
   }

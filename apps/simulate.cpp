@@ -196,8 +196,7 @@ nlohmann::json json_of(const Figures& f) {
 }
 
 int run(const Options& options) {
-  std::optional<StatusLine> status(std::in_place, "simulate", "reading the job", stderr, StatusLine::kSilence,
-                                   lines_of(options.json));
+  std::optional<StatusLine> status(std::in_place, "simulate", "reading the job", lines_of(options.json));
   const Simulated result = simulated(options, shown_on(*status));
   status.reset();
   const Figures& f = result.figures;

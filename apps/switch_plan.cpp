@@ -139,8 +139,7 @@ nlohmann::json json_of(const Planned& result) {
 }
 
 int run(const Options& o) {
-  std::optional<StatusLine> status(std::in_place, "switch-plan", "building the model", stderr, StatusLine::kSilence,
-                                   lines_of(o.json));
+  std::optional<StatusLine> status(std::in_place, "switch-plan", "building the model", lines_of(o.json));
   const Planned result = planned(o, shown_on(*status));
   status.reset();
   print_table(o, result);

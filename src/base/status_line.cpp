@@ -33,8 +33,8 @@ std::optional<ProgressLines> progress_lines() {
   return ProgressLines{look, 3 * look};
 }
 
-StatusLine::StatusLine(std::string command, std::string what, std::FILE* out, std::chrono::milliseconds silence,
-                       std::optional<ProgressLines> lines)
+StatusLine::StatusLine(std::string command, std::string what, std::optional<ProgressLines> lines, std::FILE* out,
+                       std::chrono::milliseconds silence)
     : command_(std::move(command)), out_(out), what_(std::move(what)) {
   if (rewrites_lines(out_))
     printer_ = std::thread([this, silence] { rewrite_line(silence); });

@@ -30,9 +30,8 @@ std::optional<ProgressLines> progress_lines();
 /// any. Thread-safe. `out` must outlive it.
 class StatusLine {
  public:
-  static constexpr std::chrono::milliseconds kSilence{2000};
-  StatusLine(std::string command, std::string what, std::FILE* out = stderr,
-             std::chrono::milliseconds silence = kSilence, std::optional<ProgressLines> lines = progress_lines());
+  StatusLine(std::string command, std::string what, std::optional<ProgressLines> lines = progress_lines(),
+             std::FILE* out = stderr, std::chrono::milliseconds silence = std::chrono::seconds(2));
   ~StatusLine();
   StatusLine(const StatusLine&) = delete;
   StatusLine& operator=(const StatusLine&) = delete;

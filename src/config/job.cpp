@@ -158,9 +158,9 @@ ModelConfig with_changes(const Job& job, const ModelConfig& model) {
     if (gives(key.name)) key.set(result, key.get(given));
   ModelConfig& config = result.job.model.config;
   if (config.family == Family::gpt2) return config;
-  // A model that was not scaled before was trained at the context that its folder says.
-  const bool newly_scaled = model.rope_scaling.factor == 0 && config.rope_scaling.factor != 0;
-  if (newly_scaled && model.max_positions > 0 && !gives("model.rope_scaling.original_context"))
+  // A folder whose scaling, if any, knows no original context says the context at which its model was trained.
+  const bool new_context = !has_original_context(model.rope_scaling) && has_original_context(config.rope_scaling);
+  if (new_context && model.max_positions > 0 && !gives("model.rope_scaling.original_context"))
     config.rope_scaling.original_context = static_cast<double>(model.max_positions);
   if (!gives("model.max_positions")) config.max_positions = std::max(config.max_positions, job.batch.context);
   return config;

@@ -81,7 +81,7 @@ RopeScaling relevant(const RopeScaling& scaling) {
   if (scaling.factor == 0) return result;
   result.type = scaling.type;
   result.factor = scaling.factor;
-  if (scaling.type == RopeScalingType::linear) return result;
+  if (!has_original_context(scaling)) return result;
   result.original_context = scaling.original_context;
   if (scaling.type == RopeScalingType::llama3) {
     result.low_freq_factor = scaling.low_freq_factor;
@@ -92,6 +92,10 @@ RopeScaling relevant(const RopeScaling& scaling) {
     result.attention_factor = scaling.attention_factor;
   }
   return result;
+}
+
+bool has_original_context(const RopeScaling& scaling) {
+  return scaling.factor != 0 && scaling.type != RopeScalingType::linear;
 }
 
 bool by_document(const RopeScaling& scaling) { return scaling.factor != 0 && scaling.type == RopeScalingType::dynamic; }

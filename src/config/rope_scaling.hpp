@@ -26,6 +26,8 @@ struct RopeScaling {
 void validate(const RopeScaling& scaling);
 /// The same scaling with defaults in the fields that its type does not read, so that equal functions compare equal.
 RopeScaling relevant(const RopeScaling& scaling);
+/// Whether the type reads original_context.
+bool has_original_context(const RopeScaling& scaling);
 /// Whether frequencies depend on the length of the document.
 bool by_document(const RopeScaling& scaling);
 

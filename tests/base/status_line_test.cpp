@@ -52,7 +52,7 @@ TEST(StatusLine, says_what_goes_on_and_is_erased) {
   const Terminal terminal(80);
   const std::string erased = "\r" + std::string(20, ' ') + "\r";
   {
-    StatusLine line("plan", "searching", terminal.file(), std::chrono::milliseconds(0));
+    StatusLine line("plan", "searching", std::nullopt, terminal.file(), std::chrono::milliseconds(0));
     EXPECT_EQ(terminal.until(" s"), "\rplan: searching, N s");
     line.say("found");
     EXPECT_EQ(terminal.until("\n"), erased + "found\r\n");
@@ -65,7 +65,7 @@ TEST(StatusLine, fits_the_terminal) {
   for (const auto& [columns, text] : std::initializer_list<std::pair<unsigned short, std::string>>{
            {30, "\rsimulate: one step of..., N s"}, {20, "\rsimulate: o..., N s"}, {8, "\rsimulat"}}) {
     const Terminal terminal(columns);
-    const StatusLine line("simulate", "one step of a job with a long name", terminal.file(),
+    const StatusLine line("simulate", "one step of a job with a long name", std::nullopt, terminal.file(),
                           std::chrono::milliseconds(0));
     EXPECT_EQ(terminal.until(text.substr(text.size() - 2)), text);
   }
@@ -73,7 +73,7 @@ TEST(StatusLine, fits_the_terminal) {
 
 TEST(StatusLine, wraps_what_it_says_at_the_width_of_the_terminal) {
   const Terminal terminal(20);
-  StatusLine line("plan", "searching", terminal.file(), std::chrono::hours(1));
+  StatusLine line("plan", "searching", std::nullopt, terminal.file(), std::chrono::hours(1));
   line.say("limited by computing; it needs 3 MiB");
   EXPECT_EQ(terminal.until("MiB\r\n"), "limited by\r\ncomputing; it needs\r\n3 MiB\r\n");
 }
@@ -105,8 +105,8 @@ class Pipe {
 
 TEST(StatusLine, elsewhere_prints_a_line_when_what_goes_on_has_changed) {
   const Pipe pipe;
-  StatusLine line("plan", "searching", pipe.file(), StatusLine::kSilence,
-                  ProgressLines{std::chrono::milliseconds(1), std::chrono::hours(1)});
+  StatusLine line("plan", "searching", ProgressLines{std::chrono::milliseconds(1), std::chrono::hours(1)},
+                  pipe.file());
   EXPECT_EQ(pipe.line(), "plan: searching, N s\n");
   line.now("simulating");
   EXPECT_EQ(pipe.line(), "plan: simulating, N s\n") << "no line twice";
@@ -114,8 +114,8 @@ TEST(StatusLine, elsewhere_prints_a_line_when_what_goes_on_has_changed) {
 
 TEST(StatusLine, elsewhere_repeats_the_line_after_a_while) {
   const Pipe pipe;
-  const StatusLine line("plan", "searching", pipe.file(), StatusLine::kSilence,
-                        ProgressLines{std::chrono::milliseconds(1), std::chrono::milliseconds(2)});
+  const StatusLine line("plan", "searching", ProgressLines{std::chrono::milliseconds(1), std::chrono::milliseconds(2)},
+                        pipe.file());
   for (int i = 0; i < 3; ++i) EXPECT_EQ(pipe.line(), "plan: searching, N s\n");
 }
 
@@ -137,7 +137,7 @@ TEST(StatusLine, lines_come_as_often_as_the_environment_says) {
 TEST(StatusLine, prints_only_what_is_said_where_neither_terminal_nor_lines_are_wanted) {
   std::FILE* file = std::tmpfile();
   {
-    StatusLine line("plan", "searching", file, std::chrono::milliseconds(0), std::nullopt);
+    StatusLine line("plan", "searching", std::nullopt, file, std::chrono::milliseconds(0));
     line.say("found");
   }
   std::string text(100, '\0');

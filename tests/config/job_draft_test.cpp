@@ -70,6 +70,9 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   EXPECT_EQ(resolved("rope_scaling = { type = \"yarn\", factor = 2.0 }\n", folder), expected);
   expected.rope_scaling.type = RopeScalingType::dynamic;
   EXPECT_EQ(resolved("rope_scaling = { type = \"dynamic\", factor = 2.0 }\n", folder), expected);
+  ModelConfig linear = folder;
+  linear.rope_scaling = {.factor = 3, .type = RopeScalingType::linear};
+  EXPECT_EQ(resolved("rope_scaling = { type = \"dynamic\", factor = 2.0 }\n", linear), expected);
   ModelConfig scaled = folder;  // its own original context stays
   scaled.rope_scaling = {.factor = 8, .original_context = 16};
   expected.rope_scaling = {.factor = 16, .original_context = 16};
