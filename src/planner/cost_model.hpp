@@ -95,6 +95,7 @@ class CostModel {
   i64 least_home_bytes() const;
 
   const UnitCosts& units() const { return units_; }
+  const Transfers& transfers() const { return transfers_; }
 
  private:
   struct Sums {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <thread>
 
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
@@ -13,7 +14,8 @@
 namespace switchyard::planner {
 namespace {
 
-constexpr int kMostTimes = 64;  // so many times the ranks are tried for a model that fits nowhere
+constexpr unsigned kMostThreads = 8;  // of a search
+constexpr int kMostTimes = 64;        // so many times the ranks are tried for a model that fits nowhere
 
 // Rounded up, so that it can be given as it is reported.
 std::string at_least(Bytes need) {
@@ -41,27 +43,32 @@ config::Strategy what_counts(config::Strategy strategy) {
 
 }  // namespace
 
+Planner::Model::Model(const Request& request)
+    : units(request.model, request.precision, request.hardware, request.code, request.allowed),
+      transfers(units),
+      costs(units, transfers, workload_of(request.steps, request.context)) {}
+
 Planner::Planner(Request request) : request_(std::move(request)) {
   const i64 device = request_.hardware.device.usable().count;
   memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
-  units_ = std::make_unique<UnitCosts>(request_.model, request_.precision, request_.hardware, request_.code,
-                                       request_.allowed);
-  transfers_ = std::make_unique<Transfers>(*units_);
-  model_ = std::make_unique<CostModel>(*units_, *transfers_, workload_of(request_.steps, request_.context));
+  model_ = std::make_unique<Model>(request_);
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
 Found Planner::plan(int top, int most_buckets, std::function<double()> spent, std::optional<Effort> runners_up,
                     std::function<void(const Choice&)> on_first) const {
-  Found found = search(*model_, *transfers_, shapes_,
-                       {.memory = memory_,
-                        .most_buckets = most_buckets,
-                        .top = top,
-                        .spent = std::move(spent),
-                        .runners_up = runners_up,
-                        .on_first = [&](const Choice& choice) {
-                          if (on_first) on_first(merged(choice));
-                        }});
+  while (helpers_.size() + 1 < std::min(kMostThreads, std::thread::hardware_concurrency()))
+    helpers_.push_back(std::make_unique<Model>(request_));
+  SearchSettings settings{.memory = memory_,
+                          .most_buckets = most_buckets,
+                          .top = top,
+                          .spent = std::move(spent),
+                          .runners_up = runners_up,
+                          .on_first = [&](const Choice& choice) {
+                            if (on_first) on_first(merged(choice));
+                          }};
+  for (const std::unique_ptr<Model>& helper : helpers_) settings.helpers.push_back(&helper->costs);
+  Found found = search(model(), shapes_, settings);
   if (found.best.empty()) nothing_fits();
   for (Choice& choice : found.best) choice = merged(std::move(choice));
   return found;
@@ -84,7 +91,7 @@ Choice Planner::merged(Choice choice) const {
     phases.erase(shorter);
     i = 0;
   }
-  if (phases.size() < found) choice.seconds = step_seconds(*model_, *transfers_, choice, 0);
+  if (phases.size() < found) choice.seconds = step_seconds(model(), transfers(), choice, 0);
   return choice;
 }
 
@@ -93,9 +100,9 @@ std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
   for (const Phase& phase : longest_first(choice)) {
     const Placement& p = phase.shape.placement;
     config::Bucket bucket{
-        model_->longest(phase.range), {}, strategy_of(phase.shape, request_.model.layers, phase.capacity)};
+        model().longest(phase.range), {}, strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty() && choice.zero == 0) bucket.strategy.zero = 0;
-    bucket.strategy.compression = units_->compression();
+    bucket.strategy.compression = compression();
     if (is_plain(p, request_.model.layers)) bucket.degrees = {degrees_of(p)};
     buckets.push_back(std::move(bucket));
   }
@@ -111,7 +118,7 @@ std::vector<int> Planner::order(const Choice& choice) const {
 }
 
 std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const {
-  const std::vector<i64>& bounds = model_->bounds();
+  const std::vector<i64>& bounds = model().bounds();
   Choice choice;
   for (const int index : order) {
     const auto b = static_cast<size_t>(index);
@@ -121,35 +128,35 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     const Range range{b + 1 < buckets.size() ? level(buckets[b + 1].max_length) : 0,
                       b == 0 ? static_cast<int>(bounds.size()) : level(buckets[b].max_length)};
     const config::Strategy& strategy = buckets[b].strategy;
-    if (range.lo >= range.hi || !model_->any(range)) continue;
-    const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model_->longest(range);
+    if (range.lo >= range.hi || !model().any(range)) continue;
+    const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model().longest(range);
     const auto same = [&](const Shape& shape) {
       return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule &&
              shape.activation_cap == strategy.activation_cap && shape.placement.chunks == strategy.chunk_count() &&
              what_counts(strategy_of(shape, request_.model.layers, capacity)) == what_counts(strategy);
     };
     const auto shape = std::ranges::find_if(shapes_, same);
-    if (shape == shapes_.end() || capacity < model_->longest(range)) return std::nullopt;
+    if (shape == shapes_.end() || capacity < model().longest(range)) return std::nullopt;
     choice.phases.push_back({range, *shape, capacity});
     choice.phases.back().shape.placement.zero = std::max(1, strategy.zero);
   }
   if (choice.phases.empty()) return std::nullopt;
   choice.zero = std::min(1, buckets.front().strategy.zero);
-  choice.seconds = step_seconds(*model_, *transfers_, choice, 0);
+  choice.seconds = step_seconds(model(), transfers(), choice, 0);
   return choice;
 }
 
 Account Planner::account(const Choice& choice) const {
   Account account{.seconds = choice.seconds};
   double phases = 0;
-  const i64 home = model_->home_bytes(choice.home());
+  const i64 home = model().home_bytes(choice.home());
   for (const Phase& phase : choice.phases) {
-    const PhaseParts parts = model_->parts(phase.shape, phase.capacity, phase.range);
+    const PhaseParts parts = model().parts(phase.shape, phase.capacity, phase.range);
     phases += parts.seconds;
     account.compute += parts.compute;
     account.communication += parts.communication;
     account.idle += parts.idle;
-    account.memory = std::max(account.memory, home + model_->need(phase.shape, phase.capacity, phase.range).total());
+    account.memory = std::max(account.memory, home + model().need(phase.shape, phase.capacity, phase.range).total());
   }
   account.transfers = choice.seconds - phases;
   return account;
@@ -159,11 +166,11 @@ std::string Planner::to_string(const Choice& choice) const {
   std::string text;
   for (const Phase& phase : longest_first(choice))
     text += fmt::format("{}to {}: {}, micro-batches of up to {} tokens", text.empty() ? "" : "; ",
-                        model_->longest(phase.range), planner::to_string(phase.shape), phase.capacity);
+                        model().longest(phase.range), planner::to_string(phase.shape), phase.capacity);
   if (choice.home().copies()) text += "; optimizer state on every replica";
   if (const std::vector<int> order = this->order(choice); !order.empty()) {
     std::vector<i64> lengths;
-    for (const Phase& phase : choice.phases) lengths.push_back(model_->longest(phase.range));
+    for (const Phase& phase : choice.phases) lengths.push_back(model().longest(phase.range));
     text += fmt::format("; in the order {}", fmt::join(lengths, ", "));
   }
   return text;
@@ -175,8 +182,8 @@ i64 Planner::least_need(int levels) const {
   const auto need = [&](Shape shape, Range range) {
     shape.placement = leanest(shape.placement);
     i64 least = std::numeric_limits<i64>::max();
-    for (const i64 capacity : capacities(*model_, range))
-      least = std::min(least, model_->need(shape, capacity, range).total());
+    for (const i64 capacity : capacities(model(), range))
+      least = std::min(least, model().need(shape, capacity, range).total());
     return least;
   };
   i64 shorter = 0;
@@ -188,23 +195,23 @@ i64 Planner::least_need(int levels) const {
   i64 least = std::numeric_limits<i64>::max();
   for (const Shape& shape : shapes_)
     least =
-        std::min(least, model_->home_bytes({shape.placement}) + std::max(shorter, need(shape, {levels - 1, levels})));
+        std::min(least, model().home_bytes({shape.placement}) + std::max(shorter, need(shape, {levels - 1, levels})));
   return least;
 }
 
 i64 Planner::context_that_fits() const {
   i64 context = 0;
-  for (int level = 0; level < static_cast<int>(model_->bounds().size()) && least_need(level + 1) <= memory_; ++level)
-    context = model_->bounds()[static_cast<size_t>(level)];
+  for (int level = 0; level < static_cast<int>(model().bounds().size()) && least_need(level + 1) <= memory_; ++level)
+    context = model().bounds()[static_cast<size_t>(level)];
   return context;
 }
 
 void Planner::check_fits() const {
-  if (least_need(static_cast<int>(model_->bounds().size())) > memory_) nothing_fits();
+  if (least_need(static_cast<int>(model().bounds().size())) > memory_) nothing_fits();
 }
 
 void Planner::nothing_fits() const {
-  const Bytes need{least_need(static_cast<int>(model_->bounds().size()))};
+  const Bytes need{least_need(static_cast<int>(model().bounds().size()))};
   std::string remedy = at_least(need) + " of memory a rank";
   for (int times = 2; times <= kMostTimes; times *= 2) {
     Request larger = request_;

@@ -62,9 +62,9 @@ class Planner {
   /// Bytes that a rank may use: the budget in force.
   i64 memory() const { return memory_; }
   /// The codecs that strategies have: the allowed ones that gain in the model.
-  const config::Compression& compression() const { return units_->compression(); }
-  const CostModel& model() const { return *model_; }
-  const Transfers& transfers() const { return *transfers_; }
+  const config::Compression& compression() const { return model_->units.compression(); }
+  const CostModel& model() const { return model_->costs; }
+  const Transfers& transfers() const { return model_->transfers; }
 
  private:
   /// Bytes that the most frugal plan needs for the documents up to bounds[levels - 1].
@@ -73,11 +73,18 @@ class Planner {
   i64 context_that_fits() const;
   [[noreturn]] void nothing_fits() const;
 
+  /// The model of the step, with what it is made of.
+  struct Model {
+    explicit Model(const Request& request);
+    UnitCosts units;
+    Transfers transfers;
+    CostModel costs;
+  };
+
   Request request_;
   i64 memory_;
-  std::unique_ptr<UnitCosts> units_;
-  std::unique_ptr<Transfers> transfers_;
-  std::unique_ptr<CostModel> model_;
+  std::unique_ptr<Model> model_;
+  mutable std::vector<std::unique_ptr<Model>> helpers_;  // made by the first search
   std::vector<Shape> shapes_;
 };
 

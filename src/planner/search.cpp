@@ -5,6 +5,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -12,6 +13,7 @@
 
 #include "base/errors.hpp"
 #include "planner/home_plans.hpp"
+#include "planner/model_threads.hpp"
 
 namespace switchyard::planner {
 namespace {
@@ -35,21 +37,27 @@ PlanKey key_of(const CostModel& model, Range longest, const Placement& p) { retu
 
 class Search {
  public:
-  Search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
-         const SearchSettings& settings)
-      : model_(model),
+  Search(ModelThreads& threads, const std::vector<Shape>& shapes, const SearchSettings& settings)
+      : threads_(threads),
+        model_(threads.model(0)),
         settings_(settings),
         wanted_(settings.top),
-        levels_(static_cast<int>(model.bounds().size())),
-        least_finish_(transfers.least_finish()),
+        levels_(static_cast<int>(model_.bounds().size())),
+        least_finish_(model_.transfers().least_finish()),
         ranges_{levels_, {}},
-        plans_(model, transfers, ranges_, settings_, stop_, found_.counts) {
+        counts_(threads.count()),
+        plans_(model_, model_.transfers(), ranges_, settings_, stop_, counts_.front()) {
     ranges_.queues.resize(ranges_.slots());
+    owned_.resize(threads.count());
+    size_t number = 0;
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
-      if (possible && model.any(range))
-        ranges_.queues[slot(range)] =
-            std::make_unique<RangeQueue>(model, transfers, shapes, range, settings.memory, found_.counts);
+      if (!possible || !model_.any(range)) return;
+      const size_t thread = number++ % threads.count();
+      const CostModel& model = threads.model(thread);
+      owned_[thread].push_back(range);
+      ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, model.transfers(), shapes, range,
+                                                                 settings.memory, counts_[thread]);
     });
   }
 
@@ -68,13 +76,14 @@ class Search {
       first_known_ = true;
       if (settings_.on_first) settings_.on_first(found_.best.front());
       if (const auto& effort = settings_.runners_up)
-        most_steps_ = effort->steps + static_cast<i64>((1 + effort->times) * static_cast<double>(found_.counts.steps));
+        most_steps_ = effort->steps + static_cast<i64>((1 + effort->times) * static_cast<double>(steps()));
       const double least = found_.least;
       keep_others_like(Choice(found_.best.front()));
       find(least);
       found_.least = least;
     }
     count_rest();
+    for (const Counts& counts : counts_) found_.counts += counts;
     return std::move(found_);
   }
 
@@ -139,26 +148,35 @@ class Search {
       }
   }
 
-  // Looks closer at the ranges of that plan until it is known to be nearly the best.
+  // Whether another candidate of the range may be much quicker than those whose time is known.
+  static bool unsettled(const RangeQueue& q) {
+    return q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
+  }
+
+  // Looks closer at all ranges, each on its thread: most of them are a part of that plan for a while.
+  void settle_all() {
+    std::mutex mutex;
+    const auto stop = [&] {
+      const std::lock_guard lock(mutex);
+      return stop_();
+    };
+    threads_.run([&](size_t thread) {
+      for (const Range range : owned_[thread])
+        if (RangeQueue* q = queue(range))
+          while (unsettled(*q) && !stop()) q->refine();
+    });
+  }
+
+  // Looks closer until that plan is known to be nearly the best.
   double settle_relaxed() {
-    for (;;) {
-      cover_ranges();
-      std::vector<Range> ranges;
-      const double lowest = cover({0, levels_});
-      if (lowest == kNever) return kNever;
-      path({0, levels_}, ranges);
-      bool settled = true;
-      for (const Range range : ranges)
-        for (RangeQueue& q = *queue(range); q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
-             settled = false) {
-          if (stop_()) return lowest;
-          q.refine();
-        }
-      if (settled) {
-        keep_relaxed(ranges);
-        return lowest;
-      }
-    }
+    settle_all();
+    cover_ranges();
+    const double lowest = cover({0, levels_});
+    if (lowest == kNever || stop_()) return lowest;
+    std::vector<Range> ranges;
+    path({0, levels_}, ranges);
+    keep_relaxed(ranges);
+    return lowest;
   }
 
   // The best single strategy, which is often near the best of all, and quickly found.
@@ -417,6 +435,12 @@ class Search {
     return found_.best.size() < top ? kNever : found_.best[top - 1].seconds * kRounding;
   }
 
+  i64 steps() const {
+    return std::transform_reduce(counts_.begin(), counts_.end(), i64{0}, std::plus<>(),
+                                 [](const Counts& counts) { return counts.steps; });
+  }
+
+  ModelThreads& threads_;
   const CostModel& model_;
   SearchSettings settings_;  // top: 1 until the best one is known
   int wanted_;
@@ -427,11 +451,13 @@ class Search {
   std::function<bool()> stop_ = [this] {
     const bool limited = settings_.runners_up && first_known_;
     const bool said = !found_.best.empty() &&
-                      (limited ? found_.counts.steps >= most_steps_ : settings_.spent && settings_.spent() >= 1);
+                      (limited ? steps() >= most_steps_ : settings_.spent && settings_.spent() >= 1);
     return stopped_ = stopped_ || said;
   };
   std::map<PlanKey, Choice> of_key_;  // the best one known
   Ranges ranges_;
+  std::vector<Counts> counts_;             // of each thread
+  std::vector<std::vector<Range>> owned_;  // of each thread
   HomePlans plans_;
   std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;
@@ -442,6 +468,13 @@ class Search {
 };
 
 }  // namespace
+
+Counts& Counts::operator+=(const Counts& other) {
+  for (i64 Counts::*const count : {&Counts::candidates, &Counts::rough, &Counts::memory, &Counts::bound,
+                                   &Counts::dominated, &Counts::timed, &Counts::unexamined, &Counts::steps})
+    this->*count += other.*count;
+  return *this;
+}
 
 std::vector<i64> capacities(const CostModel& model, Range range) {
   std::vector<i64> all;
@@ -494,18 +527,18 @@ double step_seconds(const CostModel& model, const Transfers& transfers, const Ch
 
 // The best plan of the usual part is often nearly the best of all: with it little else is looked at, and where time is
 // short it stands.
-Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
-             const SearchSettings& settings) {
+Found search(const CostModel& model, const std::vector<Shape>& shapes, const SearchSettings& settings) {
+  ModelThreads threads(model, settings.helpers);
   std::optional<Choice> begin;
   if (shapes.size() > settings.many) {
     std::vector<Shape> usual;
     std::ranges::copy_if(shapes, std::back_inserter(usual), is_usual);
     SearchSettings first{.memory = settings.memory, .most_buckets = settings.most_buckets};
     if (settings.spent) first.spent = [&] { return 2 * settings.spent(); };
-    const Found found = Search(model, transfers, usual, first).run();
+    const Found found = Search(threads, usual, first).run();
     if (!found.best.empty()) begin = found.best.front();
   }
-  Search all(model, transfers, shapes, settings);
+  Search all(threads, shapes, settings);
   if (begin) all.begin_with(*begin);
   return all.run();
 }

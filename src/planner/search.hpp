@@ -44,6 +44,7 @@ struct Counts {
   i64 unexamined = 0;  // not pruned: the search was stopped while plans with it might have been quicker
   i64 steps = 0;       // work of the search, of about a microsecond each; the same on every machine
   i64 pruned() const { return candidates - timed - unexamined; }
+  Counts& operator+=(const Counts& other);
 };
 
 /// dp, mesh_key, pp, and with several hosts whether neighbours are stages of a pipeline.
@@ -65,7 +66,8 @@ struct Effort {
 /// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
 /// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first. With it these
 /// plans are the same on every machine: `spent` is called until the first is known, and no more. many: a space of more
-/// shapes is searched first in its usual part, in half of the time at most.
+/// shapes is searched first in its usual part, in half of the time at most. helpers: models equal to the search's, each
+/// for a thread that computes bounds beside it; they change no result.
 struct SearchSettings {
   i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
@@ -73,6 +75,7 @@ struct SearchSettings {
   std::function<double()> spent{};
   std::optional<Effort> runners_up{};
   size_t many = 20000;
+  std::vector<const CostModel*> helpers{};
   /// Called once with the best plan, when it is known to be that and the others are searched for.
   std::function<void(const Choice&)> on_first{};
 };
@@ -101,7 +104,6 @@ std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& tra
 /// The best of all plans, in any order, with any home, whose buckets have documents, whose shapes are among `shapes`,
 /// and whose micro-batches have a capacity of capacities(). Ties are broken by a fixed order, so the result is a
 /// function of the arguments.
-Found search(const CostModel& model, const Transfers& transfers, const std::vector<Shape>& shapes,
-             const SearchSettings& settings);
+Found search(const CostModel& model, const std::vector<Shape>& shapes, const SearchSettings& settings);
 
 }  // namespace switchyard::planner

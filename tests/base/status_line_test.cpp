@@ -105,8 +105,7 @@ class Pipe {
 
 TEST(StatusLine, elsewhere_prints_a_line_when_what_goes_on_has_changed) {
   const Pipe pipe;
-  StatusLine line("plan", "searching", ProgressLines{std::chrono::milliseconds(1), std::chrono::hours(1)},
-                  pipe.file());
+  StatusLine line("plan", "searching", ProgressLines{std::chrono::milliseconds(1), std::chrono::hours(1)}, pipe.file());
   EXPECT_EQ(pipe.line(), "plan: searching, N s\n");
   line.now("simulating");
   EXPECT_EQ(pipe.line(), "plan: simulating, N s\n") << "no line twice";

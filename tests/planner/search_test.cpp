@@ -178,7 +178,7 @@ TEST(Search, finds_what_trying_every_plan_finds) {
     Exhaustive exhaustive(problem);
     const std::vector<double> best = exhaustive.best();
     plans += exhaustive.plans();
-    const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    const Found found = search(problem.model, problem.shapes, problem.settings);
     ties += exhaustive.ties();
     const size_t listed = exhaustive.ties() ? 1 : found.best.size();
     ASSERT_EQ(listed, std::min<size_t>(best.size(), exhaustive.ties() ? 1 : static_cast<size_t>(problem.settings.top)))
@@ -212,12 +212,34 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   EXPECT_GT(plans, 1000000);
 }
 
+TEST(Search, models_on_threads_beside_it_change_no_result) {
+  i64 candidates = 0;
+  for (unsigned seed = 1; seed <= kBounded; ++seed) {
+    SmallProblem problem(seed), second(seed), third(seed);
+    problem.settings.top = 4;
+    const Found alone = search(problem.model, problem.shapes, problem.settings);
+    problem.settings.helpers = {&second.model, &third.model};
+    const Found found = search(problem.model, problem.shapes, problem.settings);
+    EXPECT_EQ(found.counts.steps, alone.counts.steps) << "seed " << seed;
+    EXPECT_EQ(found.counts.memory, alone.counts.memory);
+    EXPECT_EQ(found.counts.rough, alone.counts.rough);
+    EXPECT_EQ(found.counts.timed, alone.counts.timed);
+    ASSERT_EQ(found.best.size(), alone.best.size()) << "seed " << seed;
+    for (size_t i = 0; i < alone.best.size(); ++i) {
+      EXPECT_EQ(found.best[i].phases, alone.best[i].phases) << "seed " << seed;
+      EXPECT_EQ(found.best[i].seconds, alone.best[i].seconds);
+    }
+    candidates += found.counts.candidates;
+  }
+  EXPECT_GT(candidates, 1000);
+}
+
 TEST(Search, no_other_order_or_home_of_a_plan_is_quicker) {
   int copies = 0, plans = 0;
   for (unsigned seed = 1; seed <= 2 * kBounded; ++seed) {
     SmallProblem problem(seed);
     problem.settings.top = 40;
-    for (const Choice& choice : search(problem.model, problem.transfers, problem.shapes, problem.settings).best) {
+    for (const Choice& choice : search(problem.model, problem.shapes, problem.settings).best) {
       ++plans;
       if (choice.home().copies()) ++copies;
       Choice other = choice;
@@ -240,7 +262,7 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
   int stopped = 0, better_later = 0, unexamined = 0;
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem problem(seed);
-    const Found whole = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    const Found whole = search(problem.model, problem.shapes, problem.settings);
     EXPECT_TRUE(whole.proven);
     if (whole.best.empty()) continue;
     const double best = whole.best.front().seconds;
@@ -249,7 +271,7 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
     for (const int most : {0, 1, 2, 5, 20, 100, 1000000}) {
       int asked = 0;
       problem.settings.spent = [&] { return asked++ >= most ? 1.0 : 0.0; };
-      const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+      const Found found = search(problem.model, problem.shapes, problem.settings);
       ASSERT_FALSE(found.best.empty()) << "seed " << seed;
       const Choice& choice = found.best.front();
       EXPECT_DOUBLE_EQ(choice.seconds, step_seconds(problem.model, problem.transfers, choice, problem.settings.memory))
@@ -288,16 +310,16 @@ TEST(Search, the_best_plan_of_the_usual_part_stands_where_there_is_no_time_for_m
     std::ranges::copy_if(problem.shapes, std::back_inserter(usual), is_usual);
     int asked = 0;
     problem.settings.spent = [&] { return ++asked, 0.0; };
-    const Found part = search(problem.model, problem.transfers, usual, problem.settings);
+    const Found part = search(problem.model, usual, problem.settings);
     if (part.best.empty()) continue;
     const int for_part = std::exchange(asked, 0);
     problem.settings.spent = [&] { return ++asked > for_part ? 1.0 : 0.0; };
     problem.settings.many = 0;
-    const Found stopped = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    const Found stopped = search(problem.model, problem.shapes, problem.settings);
     ASSERT_FALSE(stopped.best.empty());
     EXPECT_LE(stopped.best.front().seconds, part.best.front().seconds) << "seed " << seed;
     problem.settings.many = problem.shapes.size();
-    const Found without = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    const Found without = search(problem.model, problem.shapes, problem.settings);
     better += stopped.best.front().seconds < without.best.front().seconds;
   }
   EXPECT_GT(better, 0);
@@ -308,14 +330,14 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
   for (unsigned seed = 1; seed <= cases(20u, 1u); ++seed) {
     SmallProblem problem(seed);
     problem.settings.top = 8;
-    const Found all = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+    const Found all = search(problem.model, problem.shapes, problem.settings);
     if (all.best.empty()) continue;
     size_t known = 0;
     for (const i64 steps : {0, 100, 1000, 100000000}) {
       problem.settings.runners_up = Effort{0, steps};
       int asked = 0;
       problem.settings.spent = [&] { return ++asked, 0.0; };
-      const Found found = search(problem.model, problem.transfers, problem.shapes, problem.settings);
+      const Found found = search(problem.model, problem.shapes, problem.settings);
       EXPECT_TRUE(found.proven);
       EXPECT_EQ(found.best.front().phases, all.best.front().phases) << "seed " << seed;
       EXPECT_GE(found.best.size(), known) << "seed " << seed;
@@ -330,7 +352,7 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
       problem.settings.spent = [&] { return ++asked > most ? 1.0 : 0.0; };
       SmallProblem again(seed);
       again.settings = problem.settings;
-      const Found slow = search(again.model, again.transfers, again.shapes, again.settings);
+      const Found slow = search(again.model, again.shapes, again.settings);
       EXPECT_EQ(slow.counts.steps, found.counts.steps) << "seed " << seed;
       ASSERT_EQ(slow.best.size(), found.best.size()) << "seed " << seed;
       for (size_t i = 0; i < found.best.size(); ++i) EXPECT_EQ(slow.best[i].phases, found.best[i].phases);
