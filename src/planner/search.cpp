@@ -56,8 +56,8 @@ class Search {
       const size_t thread = number++ % threads.count();
       const CostModel& model = threads.model(thread);
       owned_[thread].push_back(range);
-      ranges_.queues[slot(range)] = std::make_unique<RangeQueue>(model, model.transfers(), shapes, range,
-                                                                 settings.memory, counts_[thread]);
+      ranges_.queues[slot(range)] =
+          std::make_unique<RangeQueue>(model, model.transfers(), shapes, range, settings.memory, counts_[thread]);
     });
   }
 
@@ -450,8 +450,8 @@ class Search {
   // Not before there is a plan.
   std::function<bool()> stop_ = [this] {
     const bool limited = settings_.runners_up && first_known_;
-    const bool said = !found_.best.empty() &&
-                      (limited ? steps() >= most_steps_ : settings_.spent && settings_.spent() >= 1);
+    const bool said =
+        !found_.best.empty() && (limited ? steps() >= most_steps_ : settings_.spent && settings_.spent() >= 1);
     return stopped_ = stopped_ || said;
   };
   std::map<PlanKey, Choice> of_key_;  // the best one known
