@@ -153,7 +153,8 @@ class Search {
     return q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
   }
 
-  // Looks closer at all ranges, each on its thread: most of them are a part of that plan for a while.
+  // Looks closer at all ranges, each on its thread: most of them are a part of that plan for a while. Their bounds rise
+  // together, from the first ones on: a plan's is a sum, so one that is left behind would keep all low when time is up.
   void settle_all() {
     std::mutex mutex;
     const auto stop = [&] {
@@ -161,9 +162,16 @@ class Search {
       return stop_();
     };
     threads_.run([&](size_t thread) {
+      std::vector<std::pair<RangeQueue*, double>> left;  // with their first bounds
       for (const Range range : owned_[thread])
-        if (RangeQueue* q = queue(range))
-          while (unsettled(*q) && !stop()) q->refine();
+        if (RangeQueue* q = queue(range); q && unsettled(*q)) left.emplace_back(q, q->least());
+      while (!left.empty() && !stop()) {
+        const auto lowest = std::ranges::min_element(left, {}, [](const auto& one) {
+          return one.first->least() / one.second;
+        });
+        lowest->first->refine();
+        if (!unsettled(*lowest->first)) left.erase(lowest);
+      }
     });
   }
 
