@@ -25,6 +25,7 @@ constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
+constexpr int kLoadOfAll = 4;       // of a thread with the range of all documents, about, where that of others is 1
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -49,11 +50,13 @@ class Search {
         plans_(model_, model_.transfers(), ranges_, settings_, stop_, counts_.front()) {
     ranges_.queues.resize(ranges_.slots());
     owned_.resize(threads.count());
-    size_t number = 0;
+    std::vector<int> load(threads.count());
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
       if (!possible || !model_.any(range)) return;
-      const size_t thread = number++ % threads.count();
+      const auto least = std::ranges::min_element(load);
+      *least += range == Range{0, levels_} ? kLoadOfAll : 1;
+      const auto thread = static_cast<size_t>(least - load.begin());
       const CostModel& model = threads.model(thread);
       owned_[thread].push_back(range);
       ranges_.queues[slot(range)] =
@@ -67,7 +70,7 @@ class Search {
   // The best plan comes first: those after it leave less to be pruned.
   Found run() {
     settings_.top = 1;
-    find_single();
+    if (found_.best.empty()) find_single();
     find(settle_relaxed() + least_finish_);
     found_.proven = !stopped_ || (!found_.best.empty() && found_.least >= enough() / kRounding);
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
@@ -166,9 +169,8 @@ class Search {
       for (const Range range : owned_[thread])
         if (RangeQueue* q = queue(range); q && unsettled(*q)) left.emplace_back(q, q->least());
       while (!left.empty() && !stop()) {
-        const auto lowest = std::ranges::min_element(left, {}, [](const auto& one) {
-          return one.first->least() / one.second;
-        });
+        const auto lowest =
+            std::ranges::min_element(left, {}, [](const auto& one) { return one.first->least() / one.second; });
         lowest->first->refine();
         if (!unsettled(*lowest->first)) left.erase(lowest);
       }
