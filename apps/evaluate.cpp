@@ -87,8 +87,7 @@ int run(const Options& options) {
   const comm::Launch launch = comm::launch_from_environment();
   train::EvaluateSettings settings{.job = job_of(options, launch), .sequences = options.sequences.value_or(0)};
   std::optional<StatusLine> status;
-  if (launch.rank == 0)
-    status.emplace("evaluate", "loading the model", lines_of(options.json));
+  if (launch.rank == 0) status.emplace("evaluate", "loading the model", lines_of(options.json));
   settings.progress = [&](i64 done, i64 all) {
     if (status)
       status->now(fmt::format("{} of {} tokens", format_count(static_cast<double>(done)),
