@@ -38,10 +38,10 @@ struct Draft {
 class HomePlans {
  public:
   /// settings: memory and most_buckets. stop: whether the search is to end.
-  HomePlans(const CostModel& model, const Transfers& transfers, const Ranges& ranges, const SearchSettings& settings,
-            std::function<bool()> stop, Counts& counts)
+  HomePlans(const CostModel& model, const Ranges& ranges, const SearchSettings& settings, std::function<bool()> stop,
+            Counts& counts)
       : model_(model),
-        transfers_(transfers),
+        transfers_(model.transfers()),
         ranges_(ranges),
         settings_(settings),
         stop_(std::move(stop)),

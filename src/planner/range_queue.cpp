@@ -14,10 +14,9 @@ constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
 
-RangeQueue::RangeQueue(const CostModel& model, const Transfers& transfers, std::span<const Shape> shapes, Range range,
-                       i64 memory, Counts& counts)
+RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts)
     : model_(model),
-      transfers_(transfers),
+      transfers_(model.transfers()),
       shapes_(shapes),
       range_(range),
       memory_(memory),

@@ -33,8 +33,7 @@ struct Option {
 class RangeQueue {
  public:
   /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.
-  RangeQueue(const CostModel& model, const Transfers& transfers, std::span<const Shape> shapes, Range range, i64 memory,
-             Counts& counts);
+  RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts);
 
   // A plan with a candidate for all documents has no other phase: here and in open(), its time is with what moves
   // before and after it.

@@ -47,7 +47,7 @@ class Search {
         least_finish_(model_.transfers().least_finish()),
         ranges_{levels_, {}},
         counts_(threads.count()),
-        plans_(model_, model_.transfers(), ranges_, settings_, stop_, counts_.front()) {
+        plans_(model_, ranges_, settings_, stop_, counts_.front()) {
     ranges_.queues.resize(ranges_.slots());
     owned_.resize(threads.count());
     std::vector<int> load(threads.count());
@@ -60,7 +60,7 @@ class Search {
       const CostModel& model = threads.model(thread);
       owned_[thread].push_back(range);
       ranges_.queues[slot(range)] =
-          std::make_unique<RangeQueue>(model, model.transfers(), shapes, range, settings.memory, counts_[thread]);
+          std::make_unique<RangeQueue>(model, shapes, range, settings.memory, counts_[thread]);
     });
   }
 

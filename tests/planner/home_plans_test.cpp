@@ -17,7 +17,7 @@ struct Case {
       : problem(seed),
         ranges{static_cast<int>(problem.model.bounds().size()), {}},
         plans(
-            problem.model, problem.transfers, ranges, problem.settings, [this] { return stop; }, counts) {
+            problem.model, ranges, problem.settings, [this] { return stop; }, counts) {
     std::shuffle(problem.shapes.begin(), problem.shapes.end(), problem.random);
     problem.shapes.resize(std::min<size_t>(problem.shapes.size(), 5));
     std::ranges::sort(problem.shapes);
@@ -26,8 +26,8 @@ struct Case {
       for (int hi = lo + 1; hi <= ranges.levels; ++hi)
         if (problem.model.any({lo, hi})) {
           auto& queue = ranges.queues[ranges.slot({lo, hi})];
-          queue = std::make_unique<RangeQueue>(problem.model, problem.transfers, problem.shapes, Range{lo, hi},
-                                               problem.settings.memory, counts);
+          queue = std::make_unique<RangeQueue>(problem.model, problem.shapes, Range{lo, hi}, problem.settings.memory,
+                                               counts);
           queue->open(std::numeric_limits<double>::max());
           for (size_t option = 0; option < queue->options().size(); ++option) queue->time(option);
         }
