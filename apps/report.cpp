@@ -183,7 +183,7 @@ void follow(const Options& options) {
 int run(const Options& options) {
   if (options.live) follow(options);
   {
-    const StatusLine status("report", "simulating a step of the run");
+    const StatusLine status("report", options.cluster.empty() ? "reading the run" : "simulating a step of the run");
     write_page(options, 0);
   }
   fmt::print("{}\n", page_path(options));

@@ -9,6 +9,7 @@
 
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "base/units.hpp"
 #include "base/wrapped_text.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
@@ -19,6 +20,7 @@
 #include "job_options.hpp"
 #include "models/build.hpp"
 #include "open_job.hpp"
+#include "plan_job.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -44,49 +46,57 @@ cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
 }
 
 // A table of the buckets, the longest first. A strategy that is too long for its column has lines of its own.
-void print_buckets(const config::Job& job) {
+std::string buckets_text(const config::Job& job) {
   constexpr size_t kFigures = 62;
-  fmt::print("{:<12}{:<14}{:<12}{:>12}{:>8}    strategy\n", "tokens to", "schedule", "recompute", "micro-batch",
-             "ranks");
+  std::string text = fmt::format("{:<12}{:<14}{:<12}{:>12}{:>8}    strategy\n", "tokens to", "schedule", "recompute",
+                                 "micro-batch", "ranks");
   for (const config::Bucket& bucket : job.buckets) {
     const config::Strategy& strategy = bucket.strategy;
     const bool fits = kFigures + strategy.name.size() <= kTextColumns;
-    fmt::print("{:<12}{:<14}{:<12}{:>12}{:>8}{}\n", bucket.max_length, config::name_of(strategy.schedule),
-               config::name_of(strategy.recompute),
-               strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : bucket.max_length,
-               strategy.ranks().size(), fits ? "    " + strategy.name : "");
-    if (!fits) fmt::print("{}\n", wrapped("    " + strategy.name, 6));
+    text += fmt::format("{:<12}{:<14}{:<12}{:>12}{:>8}{}\n", bucket.max_length, config::name_of(strategy.schedule),
+                        config::name_of(strategy.recompute),
+                        strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : bucket.max_length,
+                        strategy.ranks().size(), fits ? "    " + strategy.name : "");
+    if (!fits) text += wrapped("    " + strategy.name, 6) + "\n";
   }
+  return text;
 }
 
-void show_plan(const config::Job& job, const compiler::Plans& plans, const Options& options) {
-  print_buckets(job);
-  if (options.shards) fmt::print("\n{}", compiler::print_plan(plans));
+// The memory that a rank may use, if the job or the cluster says.
+std::string limit_text(const config::Job& job, const Options& options) {
+  const config::Job limited = config::is_cluster_file(options.cluster)
+                                  ? within_memory(job, config::load_hardware(options.cluster, job.run.ranks))
+                                  : job;
+  if (limited.run.memory_budget.count == 0) return "no memory budget";
+  return fmt::format("each rank may use {}", format_bytes(limited.run.memory_budget));
+}
+
+std::string plan_text(const config::Job& job, const compiler::Plans& plans, const Options& options) {
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
-  fmt::print("\nMemory in step {}, which has {} documents; {}\n{}{}", options.step, step.lengths.size(),
-             job.run.memory_budget.count > 0 ? format_bytes(job.run.memory_budget) + " a rank are allowed"
-                                             : "no memory budget",
-             compiler::print_memory(step.program, step.plan, plans), checkpoint_copy_line(checkpoint_copy(job, plans)));
+  return fmt::format("{}{}\nMemory in step {}, which has {} documents; {}\n{}{}", buckets_text(job),
+                     options.shards ? "\n" + compiler::print_plan(plans) : "", options.step, step.lengths.size(),
+                     limit_text(job, options), compiler::print_memory(step.program, step.plan, plans),
+                     checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 
-void show_batch(const config::Job& job, const compiler::Plans& plans, i64 index) {
+std::string batch_text(const config::Job& job, const compiler::Plans& plans, const Options& options) {
+  const i64 index = options.step - 1;
   const std::vector<i64> lengths = lengths_of_step(job, index);
   const compiler::StepSettings settings = compiler::step_settings(job, plans);
   std::vector<std::string> names;
   for (const config::Bucket& bucket : job.buckets) names.push_back(bucket.strategy.name);
-  fmt::print("{}", compiler::print_documents(compiler::planned_batch(settings, index, lengths), lengths,
-                                             settings.buckets, settings.work, names));
+  return compiler::print_documents(compiler::planned_batch(settings, index, lengths), lengths, settings.buckets,
+                                   settings.work, names);
 }
 
-void show_program(const config::Job& job, const compiler::Plans& plans, const Options& options) {
+std::string program_text(const config::Job& job, const compiler::Plans& plans, const Options& options) {
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
-  fmt::print("{} documents, {} labels\n{}\n", step.lengths.size(), step.plan.valid_tokens,
-             compiler::print_batch(step.plan));
-  fmt::print(
+  return fmt::format(
+      "{} documents, {} labels\n{}\n"
       "number, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in "
-      "bytes\n{}",
+      "bytes\n{}Tasks that only allocate a unit's working parameters are left out.\n",
+      step.lengths.size(), step.plan.valid_tokens, compiler::print_batch(step.plan),
       compiler::print_program(step.program, step.plan, plans, options.rank));
-  fmt::print("Tasks that only allocate a unit's working parameters are left out.\n");
 }
 
 // Without a job file a model needs no strategy, and the context is that of the model.
@@ -113,18 +123,16 @@ int run(const Options& options) {
     fmt::print("{}", config::to_json(job.buckets[static_cast<size_t>(options.bucket)].strategy));
     return 0;
   }
-  std::optional<StatusLine> status(std::in_place, "show", "planning switches and reductions");
+  std::optional<StatusLine> status(std::in_place, "show", "planning transfers");
   const compiler::Plans plans = compiler::plans_of(job, cluster_of(options, job));
-  status.reset();
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);
-  fmt::print("{}", synthetic_line(job));
-  if (options.what == "plan")
-    show_plan(job, plans, options);
-  else if (options.what == "batch")
-    show_batch(job, plans, options.step - 1);
-  else
-    show_program(job, plans, options);
+  status->now(fmt::format("assembling step {}", options.step));
+  const std::string text = options.what == "plan"    ? plan_text(job, plans, options)
+                           : options.what == "batch" ? batch_text(job, plans, options)
+                                                     : program_text(job, plans, options);
+  status.reset();
+  fmt::print("{}{}", synthetic_line(job), text);
   return 0;
 }
 

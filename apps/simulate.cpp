@@ -155,7 +155,7 @@ Simulated simulated(const Options& options, const Progress& progress) {
   config::Errors errors;
   config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
   cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
-  progress.now("planning switches and reductions");
+  progress.now("planning transfers");
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   Figures figures = simulate_job(options, job, plans, hardware, progress);
   return {std::move(job), std::move(hardware), std::move(figures)};

@@ -101,13 +101,17 @@ Planned planned(const Options& o, const Progress& progress) {
 void print_table(const Options& o, const Planned& result) {
   const cluster::Cluster& cluster = result.cluster;
   const compiler::SwitchFigures& f = result.figures;
-  if (result.time) fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
+  if (result.time)
+    fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
+  else
+    fmt::print("No time: {} says nothing of the links. Name a cluster, such as --cluster h100-80g:{}x{}\n", o.cluster,
+               cluster.hosts(), cluster.ranks() / cluster.hosts());
   fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n",
              o.job.file.empty() ? o.job.model : o.job.name(), result.precision, count_of(cluster.hosts(), "host"),
              count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
              o.home == "none" ? "" : " and home on " + o.home);
   const auto line = [&](const char* what, i64 bytes) {
-    fmt::print("  {:<30} {:>16}  {:>10}  {:>8.2f} layers\n", what, bytes, format_bytes({bytes}),
+    fmt::print("  {:<30} {:>10}  {:>8.2f} layers\n", what, format_bytes({bytes}),
                static_cast<double>(bytes) / static_cast<double>(f.layer_bytes));
   };
   line("between hosts", f.inter_host_bytes);

@@ -11,26 +11,37 @@
 #include "config/emulated_cluster.hpp"
 #include "config/hardware.hpp"
 #include "files/disk.hpp"
+#include "first_step.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "report/plan_file.hpp"
 #include "train/emulation.hpp"
 #include "train/machine_profile.hpp"
+#include "train/rank.hpp"
 #include "train/run_log.hpp"
 #include "train/train_job.hpp"
 
 namespace switchyard::apps {
 namespace {
 
-// Measuring the machine takes a minute or two, which nobody should wait for a model that its budget can't hold.
-void refuse_what_cannot_fit(const config::Job& job) {
+// Measuring the machine takes a minute or two, which nobody should wait for a job that its budget can't hold: one whose
+// strategies are to be planned, if none fits; else one whose first step doesn't.
+void refuse_what_cannot_fit(const config::Job& job, bool planned, const std::optional<cluster::Hardware>& emulated) {
   if (job.run.memory_budget.count == 0) return;
-  cluster::Hardware any = config::load_hardware("demo", 1);  // memory doesn't depend on rates
-  any.devices_per_host = job.run.ranks;
+  cluster::Hardware any = config::load_hardware("h100-80g:1x1");  // memory doesn't depend on rates
+  any.hosts = emulated ? emulated->hosts : 1;
+  any.devices_per_host = job.run.ranks / any.hosts;
   any.device.memory = job.run.memory_budget;
-  planner::Request request = request_of(job, any, 1);
-  request.allowed = {};
-  planner::Planner(std::move(request)).check_fits();
+  any.device.reserve = {};
+  if (planned) {
+    planner::Request request = request_of(job, any, 1);
+    request.allowed = {};
+    planner::Planner(std::move(request)).check_fits();
+    return;
+  }
+  const compiler::Plans plans = compiler::plans_of(job, any.placement());
+  const PlannedStep first = first_steps(job, plans, any, 1, {}).front();
+  train::require_room(first.program, first.plan, plans, job.run.memory_budget.count);
 }
 
 // The emulated cluster's ranks stand for those that the job does not give.
@@ -73,15 +84,16 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   const bool known = emulated && config::has_rates(*emulated);
   std::string plan_json = planned || !first ? "" : plan_beside(path, job);
   if (!planned && !emulated && !chooses) return {.job = std::move(job), .plan_json = std::move(plan_json)};
-  if (planned) refuse_what_cannot_fit(job);
   std::optional<StatusLine> status;
   if (first) {
-    status.emplace("plan", known ? "reading the cluster" : "measuring this machine");
+    status.emplace("plan", "checking the memory");
     for (const std::string& line : train::not_kept(job)) status->say(line);
   }
   const auto say = [&](const std::string& text) {
     if (status) status->say("plan: " + text);
   };
+  if (planned || !known) refuse_what_cannot_fit(job, planned, emulated);
+  if (status) status->now(known ? "reading the cluster" : "measuring this machine");
   const cluster::Hardware hardware =
       known ? *emulated
             : train::machine_profile(job, launch, train::profile_folder(environment), say, train::profile, emulated)

@@ -32,33 +32,50 @@ struct RoundPart {
 
 RoundPart part_of(layout::MessageList::Pattern messages) {
   RoundPart part;
+  std::vector<bool> there;
   for (const layout::Msg& m : messages->messages()) {
-    part.ranks.insert(part.ranks.end(), {m.src, m.dst});
+    const auto last = static_cast<size_t>(std::max(m.src, m.dst));
+    if (there.size() <= last) there.resize(last + 1);
+    there[static_cast<size_t>(m.src)] = there[static_cast<size_t>(m.dst)] = true;
     if (m.src != m.dst) part.elements += m.box.elements();
   }
-  std::sort(part.ranks.begin(), part.ranks.end());
-  part.ranks.erase(std::unique(part.ranks.begin(), part.ranks.end()), part.ranks.end());
+  for (size_t rank = 0; rank < there.size(); ++rank)
+    if (there[rank]) part.ranks.push_back(static_cast<int>(rank));
   part.messages = std::move(messages);
   return part;
 }
 
 // Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction;
-// those of ranks without one share a last part. A round that is one transaction is not copied.
+// those of ranks without one share a last part. Parts that lie in one piece in the round are not copied.
 std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern) {
-  const std::vector<layout::Msg>& round = pattern->messages();
+  const std::span<const layout::Msg> round = pattern->messages();
   const RoundParts found(round);
   const auto part_at = [&](const layout::Msg& m) {  // the last one: local
     return static_cast<size_t>(found.of(m.src) == RoundParts::kLocal ? found.ranks() : found.of(m.src));
   };
-  std::vector<size_t> sizes(static_cast<size_t>(found.ranks()) + 1);
-  for (const layout::Msg& m : round) ++sizes[part_at(m)];
-  if (std::ranges::find(sizes, round.size()) != sizes.end()) return {part_of(pattern)};
-  std::vector<std::vector<layout::Msg>> by_part(sizes.size());
-  for (size_t i = 0; i < sizes.size(); ++i) by_part[i].reserve(sizes[i]);
-  for (const layout::Msg& m : round) by_part[part_at(m)].push_back(m);
+  struct Place {
+    size_t first = 0, count = 0;
+    bool in_one_piece = true;
+    std::vector<layout::Msg> copies{};
+  };
+  std::vector<Place> places(static_cast<size_t>(found.ranks()) + 1);
+  for (size_t i = 0; i < round.size(); ++i) {
+    Place& place = places[part_at(round[i])];
+    if (place.count == 0) place.first = i;
+    if (place.first + place.count++ != i) place.in_one_piece = false;
+  }
+  for (Place& place : places)
+    if (!place.in_one_piece) place.copies.reserve(place.count);
+  for (const layout::Msg& m : round)
+    if (Place& place = places[part_at(m)]; !place.in_one_piece) place.copies.push_back(m);
   std::vector<RoundPart> parts;
-  for (std::vector<layout::Msg>& part : by_part)
-    if (!part.empty()) parts.push_back(part_of(std::make_shared<const layout::MessagePattern>(std::move(part))));
+  for (Place& place : places) {
+    if (place.count == round.size()) return {part_of(pattern)};
+    if (place.count == 0) continue;
+    parts.push_back(part_of(place.in_one_piece
+                                ? std::make_shared<const layout::MessagePattern>(*pattern, place.first, place.count)
+                                : std::make_shared<const layout::MessagePattern>(std::move(place.copies))));
+  }
   return parts;
 }
 

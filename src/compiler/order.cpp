@@ -17,20 +17,38 @@ using ir::Task;
 
 constexpr double kFlops = 5e10, kMemory = 1e10, kIntraHost = 5e9, kInterHost = 1e9, kLatency = 2e4;
 
-i64 transfer_time(const Task& task, const cluster::Cluster& cluster) {
-  if (task.messages.empty() || task.bytes == 0) return 0;
-  const bool crosses =
-      std::ranges::any_of(task.messages, [&](const layout::Msg& m) { return !cluster.same_host(m.src, m.dst); });
-  return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) /
-                                         (crosses ? kInterHost : kIntraHost));
-}
+// Estimates how long transfers take, in nanoseconds.
+class TransferTimes {
+ public:
+  explicit TransferTimes(const cluster::Cluster& cluster) : cluster_(cluster) {}
+
+  i64 of(const Task& task) {
+    if (task.messages.empty() || task.bytes == 0) return 0;
+    return static_cast<i64>(kLatency + 1e9 * static_cast<double>(task.bytes) / static_cast<double>(task.ranks.size()) /
+                                           (crosses(task.messages) ? kInterHost : kIntraHost));
+  }
+
+ private:
+  // Tasks share lists that may be long.
+  bool crosses(const layout::MessageList& list) {
+    const auto [known, fresh] = crosses_.try_emplace({list.pattern().get(), list.ranks().get()});
+    if (fresh)
+      known->second =
+          std::ranges::any_of(list, [&](const layout::Msg& m) { return !cluster_.same_host(m.src, m.dst); });
+    return known->second;
+  }
+
+  const cluster::Cluster& cluster_;
+  std::map<std::pair<const layout::MessagePattern*, const std::vector<int>*>, bool> crosses_;
+};
 
 class Ordering {
  public:
   Ordering(std::vector<Task> tasks, const cluster::Cluster& cluster)
       : tasks_(std::move(tasks)), open_(tasks_.size(), 0), first_(tasks_.size() + 1, 0) {
+    TransferTimes times(cluster);
     for (Task& task : tasks_)
-      if (task.kind() != ir::TaskKind::run) task.end = transfer_time(task, cluster);
+      if (task.kind() != ir::TaskKind::run) task.end = times.of(task);
     const std::vector<std::pair<int, int>> edges = edges_of(cluster.ranks());
     for (const auto& [from, to] : edges) {
       ++first_[static_cast<size_t>(from) + 1];

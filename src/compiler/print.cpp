@@ -319,6 +319,17 @@ std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i6
 
 std::string print_plan(const Plans& plans) { return PlanPrinter(plans).print(); }
 
+namespace {
+
+// The part of the step that a task belongs to: the bucket whose documents are in work.
+std::string when(int task, const ir::Program& program, const batch::StepPlan& plan) {
+  if (task < 0) return "the start";
+  const int phase = program.tasks[static_cast<size_t>(task)].phase;
+  return phase < 0 ? "the update" : fmt::format("bucket {}", plan.phases[static_cast<size_t>(phase)].strategy);
+}
+
+}  // namespace
+
 std::string print_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
   // Ranks with equal columns share one.
   std::vector<std::pair<std::vector<std::string>, std::vector<int>>> columns;
@@ -328,8 +339,7 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
     std::vector<std::string> cells;
     for (const i64 bytes : peak.bytes) cells.push_back(bytes == 0 ? "-" : format_bytes(Bytes{bytes}));
     cells.push_back(format_bytes(Bytes{peak.total}));
-    cells.push_back(peak.task < 0 ? "start"
-                                  : fmt::format("phase {}", program.tasks[static_cast<size_t>(peak.task)].phase));
+    cells.push_back(when(peak.task, program, plan));
     const auto known = std::ranges::find(columns, cells, &decltype(columns)::value_type::first);
     if (known == columns.end())
       columns.push_back({cells, {rank}});
@@ -355,7 +365,7 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
       text += fmt::format("{:<28}{}\n",
                           row < kMemoryClasses    ? name_of(static_cast<MemoryClass>(row))
                           : row == kMemoryClasses ? "all, at the peak"
-                                                  : "which is in",
+                                                  : "reached in",
                           line);
     }
   }

@@ -4,7 +4,7 @@
 
 namespace switchyard::compiler {
 
-RoundParts::RoundParts(const std::vector<layout::Msg>& round) {
+RoundParts::RoundParts(std::span<const layout::Msg> round) {
   int ranks = 0;
   for (const layout::Msg& m : round) ranks = std::max({ranks, m.src + 1, m.dst + 1});
   part_.assign(static_cast<size_t>(ranks), kNone);

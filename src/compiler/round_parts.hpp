@@ -1,6 +1,7 @@
 // How a round of messages falls apart into transactions that share no rank.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "layout/reshard.hpp"
@@ -13,7 +14,7 @@ class RoundParts {
  public:
   static constexpr int kLocal = -1, kNone = -2;
 
-  explicit RoundParts(const std::vector<layout::Msg>& round);
+  explicit RoundParts(std::span<const layout::Msg> round);
   /// kNone: the rank has no message.
   int of(int rank) const;
   /// One more than the highest rank.

@@ -20,8 +20,12 @@ using Names = std::shared_ptr<const std::vector<int>>;
 /// Messages that cannot be changed, and an index by rank, made when it is first asked for (by any thread).
 class MessagePattern {
  public:
-  explicit MessagePattern(std::vector<Msg> messages) : messages_(std::move(messages)) {}
-  const std::vector<Msg>& messages() const { return messages_; }
+  explicit MessagePattern(std::vector<Msg> messages)
+      : storage_(std::make_shared<const std::vector<Msg>>(std::move(messages))), messages_(*storage_) {}
+  /// `count` messages of a pattern from `first` on, not copied.
+  MessagePattern(const MessagePattern& whole, size_t first, size_t count)
+      : storage_(whole.storage_), messages_(whole.messages_.subspan(first, count)) {}
+  std::span<const Msg> messages() const { return messages_; }
   /// Whether the rank is the source of a message, be it to itself.
   bool sends(int rank) const;
   /// The tensors of which the rank gets parts, be it from itself; ascending.
@@ -34,7 +38,8 @@ class MessagePattern {
   };
   const Index& index() const;
 
-  std::vector<Msg> messages_;
+  std::shared_ptr<const std::vector<Msg>> storage_;
+  std::span<const Msg> messages_;  // in storage_
   mutable std::once_flag once_;
   mutable Index index_;
 };

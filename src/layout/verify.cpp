@@ -1,12 +1,14 @@
 // Replays move plans on sets of holders instead of numbers.
 #include <algorithm>
 #include <deque>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
 #include <tuple>
 
 #include "base/errors.hpp"
+#include "base/parallel.hpp"
 #include "layout/exchange.hpp"
 #include "layout/overlay.hpp"
 #include "layout/rank_shards.hpp"
@@ -128,6 +130,19 @@ void replay_copy_message(const Board& board, const Msg& msg, size_t round, std::
       since[target] = static_cast<int>(round) + 1;
     }
   });
+}
+
+/// Calls verify(tensor) for the tensors that are to be verified; side by side, if there are many messages.
+void each_distinct(const std::vector<std::vector<Timed>>& messages, const std::vector<ShardMap>& from,
+                   const std::vector<ShardMap>& to, const std::function<void(size_t)>& verify) {
+  constexpr size_t kMany = 1 << 16;
+  const std::vector<size_t> tensors = distinct(messages, from, to);
+  size_t all = 0;
+  for (const size_t tensor : tensors) all += messages[tensor].size();
+  if (all >= kMany)
+    parallel_for(tensors.size(), [&](size_t i) { verify(tensors[i]); });
+  else
+    std::ranges::for_each(tensors, verify);
 }
 
 void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to, size_t tensor) {
@@ -392,17 +407,17 @@ void verify_exchange(const Exchange& exchange, const ShardMap& from, const Shard
 void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
   const auto messages = by_tensor(rounds, to.size());
-  for (const size_t t : distinct(messages, from, to)) {
+  each_distinct(messages, from, to, [&](size_t t) {
     check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
           from[t].partials, to[t].partials);
     replay_copy(messages[t], from[t], to[t], t);
-  }
+  });
 }
 
 void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
   check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
   const auto messages = by_tensor(rounds, to.size());
-  for (const size_t t : distinct(messages, from, to)) {
+  each_distinct(messages, from, to, [&](size_t t) {
     check(to[t].partials == 1, "tensor {} is summed into {} partials", t, to[t].partials);
     validate(to[t], true);
     const Board board(messages[t], from[t], to[t]);
@@ -414,7 +429,7 @@ void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const s
       rest = rest.subspan(static_cast<size_t>(end - rest.begin()));
     }
     replay.finish();
-  }
+  });
 }
 
 void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <compare>
+#include <span>
 #include <tuple>
 #include <utility>
 
+#include "base/parallel.hpp"
 #include "layout/overlay.hpp"
 #include "layout/rank_shards.hpp"
 
@@ -26,10 +28,12 @@ struct Placed {
   bool joins(const Placed& other) const { return tensor == other.tensor && shards == other.shards; }
 };
 
+/// The shards of each tensor's map.
+using Shards = std::vector<RankShards>;
+
 class Coalescer {
  public:
-  Coalescer(const std::vector<ShardMap>& from, const std::vector<ShardMap>& to)
-      : sources_(from.begin(), from.end()), targets_(to.begin(), to.end()) {}
+  Coalescer(const Shards& sources, const Shards& targets) : sources_(sources), targets_(targets) {}
 
   /// Appends what becomes of messages between two ranks.
   void add(const std::vector<Msg>& messages, std::vector<Msg>& joined) {
@@ -65,28 +69,60 @@ class Coalescer {
   }
 
  private:
-  std::vector<RankShards> sources_, targets_;
+  const Shards& sources_;
+  const Shards& targets_;
   std::vector<Placed> placed_;
   std::vector<Box> boxes_;
 };
 
-}  // namespace
+std::pair<int, int> ranks_of(const BundleRange& range) { return {range.src, range.dst}; }
 
-std::vector<Msg> coalesced(std::vector<BundleRange> ranges, const std::vector<ShardMap>& from,
-                           const std::vector<ShardMap>& to) {
-  const auto ranks = [](const BundleRange& range) { return std::pair(range.src, range.dst); };
-  std::ranges::stable_sort(ranges, {}, ranks);
-  Coalescer coalescer(from, to);
+/// Cuts ranges into parts to work on side by side; those between the same ranks stay together.
+std::vector<std::span<const BundleRange>> parts_of(std::span<const BundleRange> ranges) {
+  constexpr size_t kLeast = 1 << 14;  // ranges; for fewer, a thread costs more than it brings
+  std::vector<std::span<const BundleRange>> parts;
+  while (!ranges.empty()) {
+    size_t size = std::min(kLeast, ranges.size());
+    while (size < ranges.size() && ranks_of(ranges[size]) == ranks_of(ranges[size - 1])) ++size;
+    parts.push_back(ranges.first(size));
+    ranges = ranges.subspan(size);
+  }
+  return parts;
+}
+
+std::vector<Msg> joined(std::span<const BundleRange> ranges, const Shards& sources, const Shards& targets) {
+  Coalescer coalescer(sources, targets);
   std::vector<Msg> joined, between;
   for (auto first = ranges.begin(); first != ranges.end();) {
-    const auto end =
-        std::find_if(first, ranges.end(), [&](const BundleRange& range) { return ranks(range) != ranks(*first); });
+    const auto end = std::find_if(first, ranges.end(),
+                                  [&](const BundleRange& range) { return ranks_of(range) != ranks_of(*first); });
     between.clear();
     for (auto range = first; range != end; ++range) add_messages(*range, between);
     coalescer.add(between, joined);
     first = end;
   }
   return joined;
+}
+
+}  // namespace
+
+std::vector<Msg> coalesced(std::vector<BundleRange> ranges, const std::vector<ShardMap>& from,
+                           const std::vector<ShardMap>& to) {
+  std::ranges::stable_sort(ranges, {}, ranks_of);
+  const Shards sources(from.begin(), from.end()), targets(to.begin(), to.end());
+  const std::vector<std::span<const BundleRange>> parts = parts_of(ranges);
+  std::vector<std::vector<Msg>> joined_parts(parts.size());
+  parallel_for(parts.size(), [&](size_t part) { joined_parts[part] = joined(parts[part], sources, targets); });
+  if (parts.size() == 1) return std::move(joined_parts[0]);
+  size_t messages = 0;
+  for (const std::vector<Msg>& part : joined_parts) messages += part.size();
+  std::vector<Msg> all;
+  all.reserve(messages);
+  for (std::vector<Msg>& part : joined_parts) {
+    all.insert(all.end(), part.begin(), part.end());
+    part = {};  // frees its memory: there may be millions
+  }
+  return all;
 }
 
 }  // namespace switchyard::switching

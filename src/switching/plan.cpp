@@ -227,10 +227,12 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
       known.push_back(std::move(fresh));
       same = known.rbegin();
     }
+    const Names& known_names = same->numbers.names();  // shared where they are equal, so that lists can be told apart
+    const Names& names = known_names && *known_names == *numbers.names() ? known_names : numbers.names();
     const auto moves =
         direct ? patterns_of(sorted(sum ? direct->reduce_unit(same->slices) : direct->switch_unit(same->slices)))
                : same->moves;
-    plan.units.push_back({static_cast<int>(u), named(moves, numbers.names(), units[u])});
+    plan.units.push_back({static_cast<int>(u), named(moves, names, units[u])});
   }
   return plan;
 }
@@ -290,7 +292,7 @@ void prove(const MovePlan& plan, const Maps& maps, Verify verify) {
     std::vector<ShardMap> from;
     for (size_t i = 0; i < tensors->size(); ++i) from.push_back(own.maps().sources(i));
     std::vector<std::span<const layout::Msg>> spans;
-    for (const MessageList& round : rounds) spans.emplace_back(round.pattern()->messages());
+    for (const MessageList& round : rounds) spans.push_back(round.pattern()->messages());
     verify(spans, from, own.to);
     proven.push_back({&unit.moves, numbers});
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 
 #include "base/errors.hpp"
 #include "switching/share.hpp"
@@ -95,52 +96,82 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
 struct Contribution {
   std::map<int, std::vector<int>> holders;  // by partial
 };
+using Contributions = std::map<int, Contribution>;  // by host
 
-/// The host that contributes each partial: the owner's if it has a copy there, else one that contributes anyway, else
-/// the first that has it.
-std::map<int, Contribution> contributions(const Bundle& bundle, int owner, const Cluster& cluster) {
-  std::map<int, std::map<int, std::vector<int>>> holders;  // by partial, by host
-  for (size_t i = 0; i < bundle.holders.size(); ++i) {
-    holders[bundle.partials[i]][host_of(cluster, bundle.holders[i])].push_back(bundle.holders[i]);
-  }
-  std::map<int, Contribution> hosts;
-  const int home = host_of(cluster, owner);
-  const auto assign = [&](int partial, int host) { hosts[host].holders[partial] = holders.at(partial).at(host); };
-  for (const auto& [partial, places] : holders) {
-    if (places.contains(home)) {
-      assign(partial, home);
-    } else if (places.size() == 1) {
-      assign(partial, places.begin()->first);
+/// Finds which host contributes each partial of a bundle.
+class Contributors {
+ public:
+  explicit Contributors(const Cluster& cluster) : cluster_(cluster) {}
+
+  /// The owner's host if it has a copy, else one that contributes anyway, else the first that has it.
+  std::shared_ptr<const Contributions> of(const Bundle& bundle, int owner) {
+    if (holders_ != bundle.holders || partials_ != bundle.partials) see(bundle);
+    if (every_one_) return every_one_;
+    Contributions hosts;
+    const int home = host_of(cluster_, owner);
+    for (const auto& [partial, places] : places_) {
+      if (places.contains(home)) {
+        assign(partial, home, hosts);
+      } else if (places.size() == 1) {
+        assign(partial, places.begin()->first, hosts);
+      }
     }
+    for (const auto& [partial, places] : places_) {
+      if (places.contains(home)) continue;
+      const auto known =
+          std::find_if(places.begin(), places.end(), [&](const auto& place) { return hosts.contains(place.first); });
+      assign(partial, known == places.end() ? places.begin()->first : known->first, hosts);
+    }
+    return std::make_shared<const Contributions>(std::move(hosts));
   }
-  for (const auto& [partial, places] : holders) {
-    if (places.contains(home)) continue;
-    const auto known =
-        std::find_if(places.begin(), places.end(), [&](const auto& place) { return hosts.contains(place.first); });
-    assign(partial, known == places.end() ? places.begin()->first : known->first);
+
+ private:
+  void assign(int partial, int host, Contributions& hosts) const {
+    hosts[host].holders[partial] = places_.at(partial).at(host);
   }
-  return hosts;
-}
+
+  /// Bundles of equal holders follow each other: they differ in owners.
+  void see(const Bundle& bundle) {
+    holders_ = bundle.holders;
+    partials_ = bundle.partials;
+    places_.clear();
+    every_one_.reset();
+    for (size_t i = 0; i < holders_.size(); ++i)
+      places_[partials_[i]][host_of(cluster_, holders_[i])].push_back(holders_[i]);
+    if (std::ranges::any_of(places_, [](const auto& place) { return place.second.size() > 1; })) return;
+    Contributions hosts;
+    for (const auto& [partial, places] : places_) assign(partial, places.begin()->first, hosts);
+    every_one_ = std::make_shared<const Contributions>(std::move(hosts));
+  }
+
+  const Cluster& cluster_;
+  std::vector<int> holders_, partials_;                    // of the last bundle
+  std::map<int, std::map<int, std::vector<int>>> places_;  // its holders by partial, by host
+  std::shared_ptr<const Contributions> every_one_;         // whoever owns it: each partial is on one host
+};
 
 /// The partials of one host (not the owner's) for one bundle.
 struct HostSum {
   const Bundle* bundle;
-  Contribution from;
+  std::shared_ptr<const Contributions> all;
+  const Contribution* from;
 };
 
 class ReduceRounds {
  public:
-  explicit ReduceRounds(const Cluster& cluster) : cluster_(cluster), sent_(static_cast<size_t>(cluster.ranks())) {}
+  explicit ReduceRounds(const Cluster& cluster)
+      : cluster_(cluster), contributors_(cluster), sent_(static_cast<size_t>(cluster.ranks())) {}
 
   void plan(const Bundle& bundle) {
     check(bundle.takers.size() == 1, "gradients reduced to {} owners", bundle.takers.size());
     const int owner = bundle.takers[0];
-    for (auto& [host, from] : contributions(bundle, owner, cluster_)) {
+    const auto all = contributors_.of(bundle, owner);
+    for (const auto& [host, from] : *all) {
       if (host == host_of(cluster_, owner)) {
         gather(bundle, from, owner, 0, bundle.elements);
         if (contains(bundle.holders, owner)) local_.push_back({owner, owner, &bundle, 0, bundle.elements});
       } else {
-        sums_[host].push_back({&bundle, std::move(from)});
+        sums_[host].push_back({&bundle, all, &from});
       }
     }
   }
@@ -167,16 +198,16 @@ class ReduceRounds {
     std::vector<Demand> demands;
     for (const HostSum& sum : sums) {
       Demand demand{.elements = sum.bundle->elements, .candidates = {}};
-      for (const auto& [partial, ranks] : sum.from.holders)
+      for (const auto& [partial, ranks] : sum.from->holders)
         demand.candidates.insert(demand.candidates.end(), ranks.begin(), ranks.end());
       std::sort(demand.candidates.begin(), demand.candidates.end());
       demands.push_back(std::move(demand));
     }
     const auto parts = share(demands);
     for (size_t m = 0; m < sums.size(); ++m) {
-      const bool alone = sums[m].from.holders.size() == 1;
+      const bool alone = sums[m].from->holders.size() == 1;
       for (const Part& part : parts[m]) {
-        gather(*sums[m].bundle, sums[m].from, part.rank, part.begin, part.end);
+        gather(*sums[m].bundle, *sums[m].from, part.rank, part.begin, part.end);
         (alone ? inside_ : across_)
             .push_back({part.rank, sums[m].bundle->takers[0], sums[m].bundle, part.begin, part.end});
       }
@@ -184,6 +215,7 @@ class ReduceRounds {
   }
 
   const Cluster& cluster_;
+  Contributors contributors_;
   std::vector<i64> sent_;
   std::map<int, std::vector<HostSum>> sums_;  // by host
   std::vector<BundleRange> inside_, across_, local_;

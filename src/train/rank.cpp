@@ -87,6 +87,14 @@ i64 memory_of(const config::Job& job) {
   return job.run.memory_budget.count > 0 ? job.run.memory_budget.count : kernels::machine_memory();
 }
 
+void require_room(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, i64 budget) {
+  const std::vector<compiler::MemoryPeak> peaks =
+      compiler::predict_all(program, plan, plans, compiler::ExecutionOrder::worst);
+  const auto highest = std::ranges::max_element(peaks, {}, &compiler::MemoryPeak::total);
+  if (highest->total > budget)
+    over_budget(plan, plans, program, static_cast<int>(highest - peaks.begin()), *highest, budget);
+}
+
 Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings)
     : plans_(plans),
       fabric_(fabric),

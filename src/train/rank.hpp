@@ -27,6 +27,8 @@ RankSettings rank_settings_of(const config::Job& job);
 
 /// Bytes that a rank of the job may take: its budget, or the machine's memory.
 i64 memory_of(const config::Job& job);
+/// UserError if a rank may need more than the budget for a step that was planned, at the worst pace.
+void require_room(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, i64 budget);
 /// A rank without room waits so long for its other queues to release some: on slow links they may be late.
 inline constexpr std::chrono::seconds kMemoryPatience(10);
 

@@ -8,14 +8,16 @@ namespace {
 layout::Msg message(int src, int dst) { return {.src = src, .dst = dst, .tensor = 0, .box = {1, {0}, {1}}}; }
 
 TEST(RoundParts, have_the_ranks_that_messages_join) {
-  const RoundParts parts({message(5, 4), message(1, 2), message(6, 5), message(2, 3)});
+  const std::vector<layout::Msg> round{message(5, 4), message(1, 2), message(6, 5), message(2, 3)};
+  const RoundParts parts(round);
   for (const int rank : {1, 2, 3}) EXPECT_EQ(parts.of(rank), 1) << rank;
   for (const int rank : {4, 5, 6}) EXPECT_EQ(parts.of(rank), 4) << rank;
   EXPECT_EQ(parts.ranks(), 7);
 }
 
 TEST(RoundParts, of_ranks_with_messages_to_themselves_only_are_one) {
-  const RoundParts parts({message(0, 0), message(1, 2), message(2, 2), message(4, 4)});
+  const std::vector<layout::Msg> round{message(0, 0), message(1, 2), message(2, 2), message(4, 4)};
+  const RoundParts parts(round);
   EXPECT_EQ(parts.of(0), RoundParts::kLocal);
   EXPECT_EQ(parts.of(4), RoundParts::kLocal);
   EXPECT_EQ(parts.of(2), 1) << "its own message goes with the others";

@@ -36,6 +36,18 @@ TEST(MessageList, knows_it_under_other_names) {
   EXPECT_THAT(list.received(1), IsEmpty());
 }
 
+TEST(MessageList, may_be_of_some_messages_of_a_pattern) {
+  MessageList::Pattern part;
+  {
+    const MessagePattern whole({message(0, 1, 0), message(1, 2, 1), message(2, 3, 2), message(3, 0, 3)});
+    part = std::make_shared<const MessagePattern>(whole, 1, 2);
+  }
+  const MessageList list(part, names({4, 5, 6, 7}), nullptr);  // keeps the messages of what it is a part of
+  EXPECT_THAT(std::vector<Msg>(list.begin(), list.end()), ElementsAre(message(5, 6, 1), message(6, 7, 2)));
+  EXPECT_FALSE(list.sends(4));
+  EXPECT_FALSE(list.sends(7));
+}
+
 TEST(MessageList, without_messages_has_no_ends) {
   EXPECT_FALSE(MessageList().sends(0));
   EXPECT_THAT(MessageList().received(0), IsEmpty());

@@ -53,5 +53,19 @@ TEST(Coalesce, what_the_receiver_holds_in_part_stays_apart) {
   EXPECT_EQ(coalesce(halves, {map({{0, 0, range(0, 8)}, {1, 0, range(0, 4)}})}, {kTo}), halves);
 }
 
+TEST(Coalesce, what_is_joined_does_not_depend_on_how_many_there_are) {
+  constexpr int kReceivers = 64;
+  constexpr i64 kRows = 1000;  // of each; all together are worked on in parts, one after another or side by side
+  const Box whole{1, {0}, {kRows}};
+  ShardMap from{layout::plain({kRows}), 1, {{0, 0, whole}}}, to{layout::plain({kRows}), 1, {}};
+  std::vector<Msg> rows, joined;
+  for (int receiver = 1; receiver <= kReceivers; ++receiver) {
+    to.shards.push_back({receiver, 0, whole});
+    for (i64 row = 0; row < kRows; ++row) rows.push_back({0, receiver, 0, range(row, row + 1)});
+    joined.push_back({0, receiver, 0, whole});
+  }
+  EXPECT_EQ(coalesce(rows, {from}, {to}), joined);
+}
+
 }  // namespace
 }  // namespace switchyard::switching

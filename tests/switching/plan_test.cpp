@@ -73,6 +73,7 @@ TEST(Plans, equal_units_get_equal_moves_and_others_their_own) {
     std::vector<layout::Msg> round = plan.units[0].moves.rounds[r];
     for (layout::Msg& msg : round) msg.tensor += 9;
     EXPECT_EQ(plan.units[1].moves.rounds[r], layout::MessageList(round));
+    EXPECT_EQ(plan.units[1].moves.rounds[r].ranks(), plan.units[0].moves.rounds[r].ranks()) << "not equal copies";
   }
   EXPECT_NE(pairs(plan.units[2].moves.rounds[0], 1), pairs(plan.units[0].moves.rounds[0], 1));
 }

@@ -97,6 +97,15 @@ def test_a_model_that_the_budget_cannot_hold_is_refused_before_anything_is_measu
     assert "Enough: 1 MiB of memory a rank" in result.stderr and "measuring" not in result.stderr, result.stderr
 
 
+@pytest.mark.parametrize("setting", ["choose_buckets=true", 'emulate="1x2:1Gbit/s,1MiB"'])
+def test_given_strategies_that_the_budget_cannot_hold_are_refused_before_anything_is_measured(job, tmp_path, setting):
+    environment = tiny.ENVIRONMENT | {"XDG_CACHE_HOME": str(tmp_path / "cache")}
+    words = tiny.command(job([(48, "1,2,1"), (16, "2,1,1")], memory_budget="40 KiB"), "--set", f"run.{setting}")
+    result = tiny.run(words, environment=environment)
+    assert result.returncode == 2 and "more than the memory budget" in result.stderr, result.stderr
+    assert not (tmp_path / "cache").exists() and "measuring" not in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("change, told", [
     (lambda text: text[:200], "this is not valid JSON"),
     (lambda text: text.replace('"hosts":1', '"hosts":0'), "hosts = 0 must be at least 1"),
