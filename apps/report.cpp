@@ -22,6 +22,7 @@
 #include "files/run_lock.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
+#include "progress.hpp"
 #include "report/html.hpp"
 #include "report/plan_file.hpp"
 #include "report/run_log.hpp"
@@ -183,7 +184,8 @@ void follow(const Options& options) {
 int run(const Options& options) {
   if (options.live) follow(options);
   {
-    const StatusLine status("report", options.cluster.empty() ? "reading the run" : "simulating a step of the run");
+    const StatusLine status("report", options.cluster.empty() ? "reading the run" : "simulating a step of the run",
+                            lines_of(false));
     write_page(options, 0);
   }
   fmt::print("{}\n", page_path(options));

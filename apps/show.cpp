@@ -21,6 +21,7 @@
 #include "models/build.hpp"
 #include "open_job.hpp"
 #include "plan_job.hpp"
+#include "progress.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -123,7 +124,7 @@ int run(const Options& options) {
     fmt::print("{}", config::to_json(job.buckets[static_cast<size_t>(options.bucket)].strategy));
     return 0;
   }
-  std::optional<StatusLine> status(std::in_place, "show", "planning transfers");
+  std::optional<StatusLine> status(std::in_place, "show", "planning transfers", lines_of(false));
   const compiler::Plans plans = compiler::plans_of(job, cluster_of(options, job));
   if (options.rank >= plans.cluster().ranks())
     user_error("--rank {}: the job has ranks 0 to {}.", options.rank, plans.cluster().ranks() - 1);

@@ -101,11 +101,7 @@ Planned planned(const Options& o, const Progress& progress) {
 void print_table(const Options& o, const Planned& result) {
   const cluster::Cluster& cluster = result.cluster;
   const compiler::SwitchFigures& f = result.figures;
-  if (result.time)
-    fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
-  else
-    fmt::print("No time: {} says nothing of the links. Name a cluster, such as --cluster h100-80g:{}x{}\n", o.cluster,
-               cluster.hosts(), cluster.ranks() / cluster.hosts());
+  if (result.time) fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
   fmt::print("{} in {}, {}, {}: {} -> {}, planner {}, sources: {}{}\n\n",
              o.job.file.empty() ? o.job.model : o.job.name(), result.precision, count_of(cluster.hosts(), "host"),
              count_of(cluster.ranks(), "rank"), o.from, o.to, o.planner, o.from,
@@ -124,6 +120,9 @@ void print_table(const Options& o, const Planned& result) {
   line("one layer's parameters", f.layer_bytes);
   fmt::print("\n  {} messages, planned in {} (layouts of the strategies: {})\n", f.messages,
              format_duration({result.planning}), format_duration({result.mapping}));
+  if (!result.time)
+    fmt::print("  The time is not known, as {} says nothing of the links: name a cluster, such as h100-80g:{}x{}\n",
+               o.cluster, cluster.hosts(), cluster.ranks() / cluster.hosts());
 }
 
 nlohmann::json json_of(const Planned& result) {

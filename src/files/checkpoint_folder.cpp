@@ -23,7 +23,7 @@ using nlohmann::json;
 constexpr const char* kMarker = "COMMITTED";
 constexpr const char* kPartial = ".partial";
 constexpr const char* kPrefix = "step-";
-constexpr const char* kLog = "log.jsonl";
+constexpr const char *kLog = "log.jsonl", *kValidations = "validation.jsonl";
 constexpr const char* kAbandoned = "abandoned-";
 
 fs::path checkpoints_of(const fs::path& run) { return run / "checkpoints"; }
@@ -163,8 +163,9 @@ std::vector<DataPlace> places_of(const json& object) {
 }  // namespace
 
 void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
-  json object = {{"step", meta.step}, {"updates", meta.updates},     {"tokens", meta.tokens},
-                 {"seed", meta.seed}, {"decay_end", meta.decay_end}, {"fingerprint", meta.fingerprint}};
+  json object = {
+      {"step", meta.step},           {"updates", meta.updates},   {"tokens", meta.tokens},          {"seed", meta.seed},
+      {"decay_end", meta.decay_end}, {"schedule", meta.schedule}, {"fingerprint", meta.fingerprint}};
   for (const DataPlace& place : meta.places) {
     json entry = {{"epoch", place.epoch}, {"position", place.position}, {"offset", place.offset}};
     if (place.source.empty()) {
@@ -188,6 +189,7 @@ CheckpointMeta read_meta(const fs::path& checkpoint) {
             .tokens = number("tokens"),
             .seed = number("seed"),
             .decay_end = object.value("decay_end", i64{0}),
+            .schedule = object.value("schedule", ""),
             .places = places_of(object),
             .fingerprint = object.at("fingerprint").get<std::string>()};
   } catch (const json::exception& error) {
@@ -282,7 +284,7 @@ std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
   AbandonedLine line;
   line.folder = free_abandoned(run);
   make_folder(checkpoints_of(line.folder));
-  for (const char* name : {kLog, "job.toml", "plan.json"})
+  for (const char* name : {kLog, kValidations, "job.toml", "plan.json"})
     if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));
   for (const CheckpointPlace& place : later) line.steps.push_back(place.step);
   for (auto place = later.rbegin(); place != later.rend(); ++place)
@@ -300,7 +302,8 @@ bool holds_run(const fs::path& run) {
 
 fs::path set_aside(const fs::path& run) {
   const fs::path folder = free_abandoned(run);
-  std::vector<fs::path> moved{"checkpoints", "job.toml", "plan.json", "timeline.json", "report.html"};
+  std::vector<fs::path> moved{"checkpoints",   "job.toml",    kValidations, "plan.json",
+                              "timeline.json", "report.html", "wandb-id",   "wandb"};
   for (const auto& item : fs::directory_iterator(run))
     if (item.path().filename().string().starts_with("events.out.tfevents.")) moved.push_back(item.path().filename());
   moved.emplace_back(kLog);  // last: after a kill the folder still holds a run

@@ -27,10 +27,12 @@ struct DataPlace {
 };
 
 /// step: optimizer steps done; the next one is `step`. updates: those that were applied (a step with a non-finite
-/// gradient is not). decay_end: step at which the learning rate's decay ends, 0 if not known. places: where the sampler
+/// gradient is not). decay_end: step at which the learning rate's decay ends, 0 if not known. schedule: of the learning
+/// rate, in words; empty if not known. places: where the sampler
 /// draws next with this seed. fingerprint: of the model.
 struct CheckpointMeta {
   i64 step = 0, updates = 0, tokens = 0, seed = 0, decay_end = 0;
+  std::string schedule;
   std::vector<DataPlace> places;
   std::string fingerprint;
   bool operator==(const CheckpointMeta&) const = default;

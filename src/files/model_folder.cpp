@@ -26,10 +26,11 @@ constexpr const char* kGeneration = "generation_config.json";
 constexpr const char* kTokenizer = "tokenizer.json";
 constexpr const char* kTokenizerConfig = "tokenizer_config.json";
 constexpr const char* kSpecialTokens = "special_tokens_map.json";
+constexpr const char* kChatTemplate = "chat_template.jinja";
 /// Files of tokenizers, also of those that are kept in other forms than tokenizer.json.
-constexpr std::array kTokenizerFiles = {kTokenizer,          kTokenizerConfig,      kSpecialTokens,
-                                        "added_tokens.json", "chat_template.jinja", "chat_template.json",
-                                        "tokenizer.model",   "vocab.json",          "merges.txt"};
+constexpr std::array kTokenizerFiles = {kTokenizer,          kTokenizerConfig, kSpecialTokens,
+                                        "added_tokens.json", kChatTemplate,    "chat_template.json",
+                                        "tokenizer.model",   "vocab.json",     "merges.txt"};
 constexpr std::array kBeginAndEnd = {"bos", "eos"};
 
 json object_of(const ModelFiles& files, const char* name, const fs::path& folder) {
@@ -77,9 +78,34 @@ std::optional<i64> id_of(const json& tokenizer, const std::string& token) {
   return std::nullopt;
 }
 
+/// The tokens of a folder's tokenizer.json by their ids; empty without one.
+std::map<i64, std::string> tokens_of(const fs::path& folder) {
+  std::map<i64, std::string> tokens;
+  const json tokenizer = object_of(present(folder, std::array{kTokenizer}), kTokenizer, folder);
+  const json vocab = tokenizer.value("model", json::object()).value("vocab", json());
+  if (vocab.is_object())
+    for (const auto& [token, id] : vocab.items())
+      if (id.is_number_integer()) tokens[id.get<i64>()] = token;
+  if (vocab.is_array())  // pairs of a token and its score
+    for (size_t id = 0; id < vocab.size(); ++id)
+      if (vocab[id].is_array() && !vocab[id].empty() && vocab[id][0].is_string())
+        tokens[static_cast<i64>(id)] = vocab[id][0].get<std::string>();
+  for (const json& added : tokenizer.value("added_tokens", json::array()))
+    if (added.is_object() && added.value("content", json()).is_string() &&
+        added.value("id", json()).is_number_integer())
+      tokens[added["id"].get<i64>()] = added["content"].get<std::string>();
+  return tokens;
+}
+
+/// The folder in which a corpus lies, or which it is.
+fs::path folder_of(const fs::path& corpus) { return fs::is_directory(corpus) ? corpus : corpus.parent_path(); }
+
 /// The tokenizer beside the data, or else that of the model, with the files that transformers needs.
-ModelFiles tokenizer_files(const fs::path& data, const fs::path& started_from) {
-  for (const fs::path& folder : {fs::is_directory(data) ? data : data.parent_path(), started_from}) {
+ModelFiles tokenizer_files(const std::vector<fs::path>& corpora, const fs::path& started_from) {
+  std::vector<fs::path> folders;
+  for (const fs::path& corpus : corpora) folders.push_back(folder_of(corpus));
+  if (!started_from.empty()) folders.push_back(started_from);
+  for (const fs::path& folder : folders) {
     ModelFiles files = present(folder, kTokenizerFiles);
     if (!files.contains(kTokenizer) && !files.contains("tokenizer.model") && !files.contains("vocab.json")) continue;
     json config = object_of(files, kTokenizerConfig, folder);
@@ -91,6 +117,10 @@ ModelFiles tokenizer_files(const fs::path& data, const fs::path& started_from) {
       files[kTokenizerConfig] = config.dump(2) + "\n";
     }
     if (!files.contains(kSpecialTokens)) files[kSpecialTokens] = special_tokens(config).dump(2) + "\n";
+    for (const fs::path& corpus : corpora) {
+      if (files.contains(kChatTemplate) || config.contains("chat_template")) break;
+      files.merge(present(folder_of(corpus), std::array{kChatTemplate}));
+    }
     return files;
   }
   return {};
@@ -169,11 +199,11 @@ std::string with_padded_vocabulary(const std::string& text, i64 multiple) {
 }  // namespace
 
 ModelFiles model_files(const config::ModelConfig& model, DType dtype, const fs::path& started_from,
-                       const fs::path& data) {
-  ModelFiles files = tokenizer_files(data, started_from);
+                       const std::vector<fs::path>& corpora) {
+  ModelFiles files = tokenizer_files(corpora, started_from);
   const ModelFiles before =
       started_from.empty() ? ModelFiles{} : present(started_from, std::array{kConfig, kGeneration});
-  const auto ids = begin_and_end(files, model.vocab_size, data);
+  const auto ids = begin_and_end(files, model.vocab_size, corpora.empty() ? started_from : corpora.front());
   json config = json::parse(
       to_hf_config(model, dtype, before.contains(kConfig) ? std::optional(before.at(kConfig)) : std::nullopt));
   declare(config, ids);
@@ -185,6 +215,14 @@ ModelFiles model_files(const config::ModelConfig& model, DType dtype, const fs::
   files[kConfig] = config.dump(2) + "\n";
   files[kGeneration] = generation.dump(2) + "\n";
   return files;
+}
+
+std::optional<TokenClash> token_clash(const fs::path& first, const fs::path& second) {
+  const std::map<i64, std::string> others = tokens_of(second);
+  for (const auto& [id, token] : tokens_of(first))
+    if (const auto other = others.find(id); other != others.end() && other->second != token)
+      return TokenClash{id, token, other->second};
+  return std::nullopt;
 }
 
 bool export_model(const fs::path& checkpoint, const fs::path& out, const ExportSettings& settings) {

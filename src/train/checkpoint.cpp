@@ -303,6 +303,7 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
     meta.updates = state.updates;
     meta.tokens = state.tokens;
     meta.decay_end = state.decay_end;
+    meta.schedule = state.schedule;
     meta.seed = job.seed;
     meta.places = places_of(job, state.cursor);
     meta.fingerprint = fingerprint_of(job.model.config);
@@ -346,7 +347,8 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
           .updates = meta.updates,
           .tokens = meta.tokens,
           .cursor = cursor_of(job, meta, place.folder.string()),
-          .decay_end = meta.decay_end};
+          .decay_end = meta.decay_end,
+          .schedule = meta.schedule};
 }
 
 }  // namespace switchyard::train

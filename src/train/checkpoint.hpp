@@ -17,11 +17,12 @@
 namespace switchyard::train {
 
 /// The state of a run without its tensors. step: steps done; updates: steps whose update was applied; decay_end: step
-/// at which the learning rate's decay ends (0: not known).
+/// at which the learning rate's decay ends (0: not known). schedule: of the learning rate, in words (empty: not known).
 struct TrainState {
   i64 step = 0, updates = 0, tokens = 0;
   data::Cursor cursor;
   i64 decay_end = 0;
+  std::string schedule{};
 };
 
 /// What a rank writes: master weights and moments of every box of home that it owns, and its residuals.

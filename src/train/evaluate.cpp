@@ -8,6 +8,7 @@
 #include "data/sources.hpp"
 #include "kernels/memory.hpp"
 #include "train/host_share.hpp"
+#include "train/model_tokenizer.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
 #include "train/validation.hpp"
@@ -90,6 +91,7 @@ std::optional<ValidationRecord> evaluate(const EvaluateSettings& settings, const
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);
   const std::vector<data::Source> sources = data::open_sources(job);
+  require_tokenizer_of_model(job, sources);
   kernels::install_rank_allocator();
   std::optional<ValidationRecord> result;
   on_ranks(

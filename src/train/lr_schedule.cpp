@@ -46,6 +46,20 @@ LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_ste
   return planned;
 }
 
+std::string to_string(const LearningRate& schedule) {
+  using Decay = LearningRate::Decay;
+  std::string text(config::name_of(schedule.decay));
+  if (schedule.decay == Decay::constant)
+    text += fmt::format(" at {}", schedule.peak);
+  else if (schedule.decay == Decay::inverse_sqrt)
+    text += fmt::format(" from {}, at least {}", schedule.peak, schedule.floor);
+  else
+    text += fmt::format(" from {} to {} at step {}", schedule.peak, schedule.floor, schedule.decay_steps);
+  if (schedule.decay == Decay::wsd) text += fmt::format(" in {} steps", schedule.cooldown_steps);
+  if (schedule.warmup_steps > 0) text += fmt::format(", warm-up of {} steps", schedule.warmup_steps);
+  return text;
+}
+
 double learning_rate(const LearningRate& schedule, i64 step) {
   using Decay = LearningRate::Decay;
   check(step >= 0, "learning rate of step {}: steps are counted from 0", step);

@@ -1,6 +1,8 @@
 // The learning rate of each step, as a function of its number alone, so that a resumed run continues it exactly.
 #pragma once
 
+#include <string>
+
 #include "config/job.hpp"
 
 namespace switchyard::train {
@@ -14,6 +16,9 @@ struct LearningRate {
   i64 decay_steps = 0;     // counted from step 0, warm-up included; constant and inverse_sqrt ignore it
   i64 cooldown_steps = 0;  // wsd: how many of them the decay takes
 };
+
+/// "cosine from 0.0003 to 0 at step 100, warm-up of 10 steps", as checkpoints keep it and messages name it.
+std::string to_string(const LearningRate& schedule);
 
 /// A job's schedule. Where it has no decay_steps the decay ends with the run, after `run_steps`. A run that goes on
 /// after `done` steps keeps the end with which it began, `planned_end` (0: it begins).

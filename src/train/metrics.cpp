@@ -12,7 +12,7 @@ namespace {
 /// Calls visit(name, value) for each measured number but the step's own.
 template <class Visit>
 void for_each_number(const StepRecord& r, Visit visit) {
-  visit("loss", r.loss);
+  if (r.loss) visit("loss", *r.loss);
   visit("lr", r.learning_rate);
   visit("grad_norm", r.grad_norm);
   visit("tokens", r.tokens);

@@ -22,7 +22,7 @@ struct PartRecord {
 /// One optimizer step, over all ranks. Absent values weren't measured.
 struct StepRecord {
   i64 step = 0;                       // number of the step, the first is 1
-  double loss = 0;                    // mean over all labels of the global batch, natural logarithm
+  std::optional<double> loss{};       // mean over all labels of the global batch, natural logarithm; none without any
   std::vector<PartRecord> sources{};  // empty if there is only one
   double learning_rate = 0;
   double grad_norm = 0;                              // before clipping

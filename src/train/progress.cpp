@@ -27,7 +27,7 @@ Seconds between(Clock::time_point from, Clock::time_point to) {
 std::vector<Progress::Field> results_of(const StepRecord& record) {
   if (record.skipped) return {{"skipped: loss or gradient not finite", kAlways}};
   std::vector<Progress::Field> fields{
-      {fmt::format("loss {:.4f}", record.loss), kAlways},
+      {record.loss ? fmt::format("loss {:.4f}", *record.loss) : "no labels", kAlways},
       {fmt::format("norm {:.3g}", record.grad_norm), 2},
       {fmt::format("lr {:.2e}", record.learning_rate), 3},
       {fmt::format("{}{} tok/s", record.emulated.empty() ? "" : "emulated ", format_count(record.tokens_per_second())),
@@ -68,11 +68,12 @@ void Progress::step_done(const StepRecord& record) {
 void Progress::tick() {
   const std::lock_guard lock(mutex_);
   const Clock::time_point now = settings_.now();
-  if (now - printed_ < kSilence || next_step_ > settings_.last_step) return;
+  const bool in_step = between_.empty();
+  if (now - printed_ < kSilence || (in_step && next_step_ > settings_.last_step)) return;
   const Seconds running = between(step_began_, now);
-  const Status status{fmt::format("step {}/{}  running {}", next_step_, settings_.last_step,
-                                  format_duration({std::round(running.count)})),
-                      running};
+  const Status status{fmt::format("step {}/{}  {} {}", in_step ? next_step_ : next_step_ - 1, settings_.last_step,
+                                  in_step ? "running" : between_, format_duration({std::round(running.count)})),
+                      in_step ? running : Seconds{0}};
   if (settings_.terminal)
     show(status);
   else
@@ -85,6 +86,12 @@ void Progress::say(const std::string& text, size_t indent) {
   out_ << wrapped_on_terminal(text, columns(), indent) << '\n' << std::flush;
   printed_ = settings_.now();
   if (shown_) show(*shown_);
+}
+
+void Progress::now(const std::string& what) {
+  const std::lock_guard lock(mutex_);
+  between_ = what;
+  step_began_ = settings_.now();
 }
 
 std::string Progress::time_left(Seconds of_current_step) const {
@@ -139,7 +146,7 @@ void Progress::count(const StepRecord& record) {
   tokens_ += record.tokens;
   seconds_ += record.time.count;
   emulated_ |= !record.emulated.empty();
-  if (record.skipped) return;
+  if (record.skipped || !record.loss) return;
   if (!first_loss_) first_loss_ = record.loss;
   last_loss_ = record.loss;
 }
@@ -153,7 +160,7 @@ void Progress::summarize() {
   std::string text = fmt::format("{} step{}, {} tokens in {}{} ({} tok/s)", steps_, steps_ == 1 ? "" : "s",
                                  format_count(static_cast<double>(tokens_)), emulated_ ? "an emulated " : "",
                                  format_duration({seconds_}), format_count(rate));
-  if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, last_loss_);
+  if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, *last_loss_);
   out_ << wrapped_on_terminal(text, columns()) << '\n' << std::flush;
 }
 

@@ -49,6 +49,8 @@ class Progress {
   void step_done(const StepRecord& record);
   /// Prints how long the current step has been running, if nothing was printed for kSilence.
   void tick();
+  /// From now on `what` goes on, between two steps; empty: that is over, and the next step begins.
+  void now(const std::string& what);
   /// Prints a text of its own above the status line, on a terminal wrapped at its width. indent: of its lines after the
   /// first.
   void say(const std::string& text, size_t indent = 0);
@@ -78,8 +80,9 @@ class Progress {
   std::vector<Field> results_;  // of the last step
   i64 steps_ = 0, tokens_ = 0;
   bool emulated_ = false;  // the seconds
-  double seconds_ = 0, last_loss_ = 0;
-  std::optional<double> first_loss_;
+  double seconds_ = 0;
+  std::optional<double> first_loss_, last_loss_;
+  std::string between_;  // what goes on between two steps; empty: nothing
   Clock::time_point step_began_, printed_;
   std::optional<Status> shown_;  // on the status line; none: there is no such line
 };

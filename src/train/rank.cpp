@@ -56,7 +56,7 @@ std::string name_of(const batch::StepPlan& plan, const compiler::Plans& plans) {
                               plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)]
                                   .strategy.name);
   user_error(
-      "{}: rank {} needs {}{}, {} more than the memory budget. Largest: {} - {}. Raise run.memory_budget = "
+      "{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise run.memory_budget = "
       "\"{}\", set a smaller "
       "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
       name_of(plan, plans), rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),

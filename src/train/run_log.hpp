@@ -28,6 +28,8 @@ class RunLog {
   void add(const ValidationRecord& record);
   /// A text of its own on the terminal. indent: of its lines after the first.
   void say(const std::string& text, size_t indent = 0) { progress_.say(text, indent); }
+  /// What goes on between two steps, on the status line; empty: that is over.
+  void now(const std::string& what) { progress_.now(what); }
   /// What all steps did, on the terminal.
   void summarize() { progress_.summarize(); }
 

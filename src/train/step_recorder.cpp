@@ -114,7 +114,7 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
     std::ranges::sort(record.chosen_buckets);
   }
   record.step = step_;
-  record.loss = result.loss;
+  if (step.plan.valid_tokens > 0) record.loss = result.loss;
   record.sources = sources_of(step);
   record.learning_rate = step.learning_rate;
   record.grad_norm = result.norm;
@@ -138,6 +138,10 @@ void StepRecorder::add(ValidationRecord record) {
 
 void StepRecorder::say(const std::string& text, size_t indent) {
   if (log_) log_->say(text, indent);
+}
+
+void StepRecorder::now(const std::string& what) {
+  if (log_) log_->now(what);
 }
 
 void StepRecorder::summarize() {

@@ -64,6 +64,8 @@ class StepRecorder {
   void add(ValidationRecord record);
   /// A text of its own on rank 0's terminal. indent: of its lines after the first.
   void say(const std::string& text, size_t indent = 0);
+  /// What goes on between two steps, for the status line on rank 0's terminal; empty: that is over.
+  void now(const std::string& what);
   /// After the last step: what all steps did, on rank 0's terminal.
   void summarize();
 

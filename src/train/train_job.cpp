@@ -29,6 +29,7 @@
 #include "train/documents.hpp"
 #include "train/host_share.hpp"
 #include "train/lr_schedule.hpp"
+#include "train/model_tokenizer.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
 #include "train/run_log.hpp"
@@ -49,7 +50,9 @@ bool saves(const config::Job& job) {
 // What lies beside the weights of each checkpoint; rank 0 writes it.
 files::ModelFiles model_files_of(const config::Job& job, int rank) {
   if (rank != 0 || !saves(job)) return {};
-  return files::model_files(job.model.config, DType::f32, job.model.path, job.data.path);
+  std::vector<std::filesystem::path> corpora;
+  for (const config::DataSource& source : config::sources_of(job)) corpora.emplace_back(source.path);
+  return files::model_files(job.model.config, DType::f32, job.model.path, corpora);
 }
 
 class JobOnRank {
@@ -95,6 +98,9 @@ class JobOnRank {
           job_.run.steps, settings.resume, state_.step);
     rate_ = schedule_of(job_.optimizer, job_.run.steps, state_.decay_end, state_.step);
     state_.decay_end = rate_.decay_steps;
+    const std::string before = std::exchange(state_.schedule, to_string(rate_));
+    if (status_ && !before.empty() && before != state_.schedule)
+      status_->say(fmt::format("the learning rate was {}; it goes on as {}", before, state_.schedule));
     if (!validated.empty()) validation_.emplace(job_, validated, rank_, fabric);
   }
 
@@ -128,8 +134,8 @@ class JobOnRank {
     while (state_.step < job_.run.steps && stopped_by == 0) {
       stopped_by = step();
       const bool done = state_.step == job_.run.steps, last = done || stopped_by != 0;
-      if (validation_ && (done || is_due(job_.validation.every)))
-        recorder_.add(validation_->run([this] { make_room(); }));
+      // A signal leaves little time to save.
+      if (validation_ && stopped_by == 0 && (done || is_due(job_.validation.every))) validate();
       if (last) recorder_.summarize();
       if (!job_.run.out.empty() && (is_due(job_.run.checkpoint_every) || (last && job_.run.save_last))) save(last);
     }
@@ -138,6 +144,12 @@ class JobOnRank {
     recorder_.say(
         fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
     return stopped_by;
+  }
+
+  void validate() {
+    recorder_.now("validating");
+    recorder_.add(validation_->run([this] { make_room(); }));
+    recorder_.now("");
   }
 
   // Whether something is done after this step that is done every so many; 0: never.
@@ -326,6 +338,7 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   require_device(job.run.device);
   if (settings.emulated) require_emulation(job, *settings.emulated, launch);
   const std::vector<data::Source> sources = data::open_sources(job);
+  require_tokenizer_of_model(job, sources);
   const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;

@@ -31,6 +31,7 @@ CheckpointMeta meta_of(i64 step) {
           .tokens = step * 100,
           .seed = 7,
           .decay_end = 1000,
+          .schedule = "linear",
           .places = {{.source = "", .epoch = 1, .position = step * 8, .offset = 3}},
           .fingerprint = "tiny"};
 }
@@ -322,6 +323,7 @@ TEST(Meta, names_the_key_it_lacks) {
 TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {
   const Scratch run;
   put(run / "log.jsonl", "{\"step\":1}\n");
+  put(run / "validation.jsonl", "{\"step\":4}\n");
   put(run / "job.toml", "seed = 1");
   for (const i64 step : {2, 4, 6}) save(run.path(), step);
   const auto line = set_aside_after(run.path(), 2);
@@ -329,8 +331,9 @@ TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {
   EXPECT_EQ(line->folder, run / "abandoned-1");
   EXPECT_EQ(line->steps, (std::vector<i64>{4, 6}));
   EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000002"});
-  EXPECT_EQ(names_in(line->folder), (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl"}));
-  EXPECT_EQ(get(line->folder / "log.jsonl"), get(run / "log.jsonl"));
+  EXPECT_EQ(names_in(line->folder),
+            (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl", "validation.jsonl"}));
+  for (const char* name : {"log.jsonl", "validation.jsonl"}) EXPECT_EQ(get(line->folder / name), get(run / name));
   expect_values(find_checkpoint(run.path()), 2);
   expect_values(find_checkpoint(line->folder), 6);
   expect_values(find_checkpoint(checkpoint_path(line->folder, 4)), 4);
@@ -353,6 +356,21 @@ TEST(GoingBack, again_keeps_what_was_set_aside_before) {
   EXPECT_EQ(set_aside_after(run.path(), 2)->folder, run / "abandoned-2");
   EXPECT_TRUE(fs::exists(run / "abandoned-1/checkpoints/step-00000004/first"));
   expect_values(find_checkpoint(run / "abandoned-2"), 4);
+}
+
+TEST(GoingBack, to_the_start_sets_all_that_the_run_wrote_aside) {
+  const Scratch run;
+  const std::vector<std::string> written{"events.out.tfevents.1", "job.toml",      "log.jsonl",        "plan.json",
+                                         "report.html",           "timeline.json", "validation.jsonl", "wandb-id"};
+  for (const std::string& name : written) put(run / name, "of the run");
+  for (const char* folder : {"checkpoints", "wandb"}) fs::create_directories(run / folder);
+  put(run / "mine.txt", "");
+  const fs::path aside = set_aside(run.path());
+  EXPECT_EQ(names_in(run.path()), (std::vector<std::string>{"abandoned-1", "mine.txt"}));
+  std::vector<std::string> all = written;
+  all.insert(all.end(), {"checkpoints", "wandb"});
+  std::ranges::sort(all);
+  EXPECT_EQ(names_in(aside), all);
 }
 
 TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {

@@ -38,7 +38,7 @@ TEST_F(ModelFolder, TheTokenizerIsThatOfTheDataAndDeclaresWhatBeginsAndEndsAText
                                     {"corpus.bin", "tokens"}});
   const auto before = folder("model", {{"tokenizer.json", "{}"}, {"config.json", to_hf_config(model_, DType::f32)}});
   for (const auto& place : {data, data / "corpus"}) {
-    const ModelFiles files = model_files(model_, DType::f32, before, place);
+    const ModelFiles files = model_files(model_, DType::f32, before, {place});
     EXPECT_EQ(files.at("tokenizer.json"), kTokenizer);
     EXPECT_EQ(files.at("chat_template.jinja"), "{{ messages }}");
     EXPECT_FALSE(files.contains("corpus.bin"));
@@ -59,13 +59,52 @@ TEST_F(ModelFolder, WithoutATokenizerBesideTheDataItIsTheModelsAndWithoutAnyTher
   const auto before = folder("model", {{"tokenizer.json", kTokenizer},
                                        {"special_tokens_map.json", R"({"eos_token": "<|end|>"})"},
                                        {"config.json", to_hf_config(model_, DType::f32)}});
-  const ModelFiles files = model_files(model_, DType::f32, before, data);
+  const ModelFiles files = model_files(model_, DType::f32, before, {data});
   EXPECT_EQ(files.at("tokenizer.json"), kTokenizer);
   EXPECT_EQ(files.at("special_tokens_map.json"), R"({"eos_token": "<|end|>"})");
   EXPECT_EQ(json::parse(files.at("config.json")).at("eos_token_id"), 7);
-  const ModelFiles none = model_files(model_, DType::f32, "", data);
+  const ModelFiles none = model_files(model_, DType::f32, "", {data});
   EXPECT_EQ(none.size(), 2u) << "config.json and generation_config.json";
   EXPECT_TRUE(json::parse(none.at("config.json")).at("eos_token_id").is_null());
+}
+
+TEST_F(ModelFolder, OfSeveralCorporaTheFirstWithATokenizerGivesItAndAnyTheChatTemplate) {
+  const auto bare = folder("bare", {{"corpus.bin", "tokens"}});
+  const auto texts = folder("texts", {{"tokenizer.json", kTokenizer}, {"vocab.json", "of texts"}});
+  const auto chats = folder("chats", {{"tokenizer.json", kTokenizer}, {"chat_template.jinja", "{{ messages }}"}});
+  const ModelFiles files = model_files(model_, DType::f32, "", {bare, texts, chats});
+  EXPECT_EQ(files.at("tokenizer.json"), kTokenizer);
+  EXPECT_EQ(files.at("vocab.json"), "of texts");
+  EXPECT_EQ(files.at("chat_template.jinja"), "{{ messages }}");
+  put(texts / "tokenizer_config.json", R"({"chat_template": "its own"})");
+  EXPECT_FALSE(model_files(model_, DType::f32, "", {texts, chats}).contains("chat_template.jinja"));
+}
+
+TEST_F(ModelFolder, WithoutCorporaOrAModelNoTokenizerIsTakenFromTheWorkingFolder) {
+  const auto here = folder("here", {{"tokenizer.json", kTokenizer}});
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(here);
+  const ModelFiles files = model_files(model_, DType::f32, "", {});
+  std::filesystem::current_path(before);
+  EXPECT_FALSE(files.contains("tokenizer.json"));
+}
+
+TEST_F(ModelFolder, TwoTokenizersClashWhereAnIdHasTwoTokens) {
+  const auto one = folder("one", {{"tokenizer.json", kTokenizer}}), none = folder("none", {{"corpus.bin", "tokens"}});
+  const auto more = folder("more", {{"tokenizer.json", R"({"model": {"vocab": {"new": 2}}, "added_tokens": []})"}});
+  EXPECT_FALSE(token_clash(one, one));
+  EXPECT_FALSE(token_clash(one, none));
+  EXPECT_FALSE(token_clash(one, more)) << "it has other tokens";
+  const auto other =
+      folder("other", {{"tokenizer.json", R"({"added_tokens": [{"content": "<stop>", "id": 7, "special": true}]})"}});
+  const auto clash = token_clash(one, other);
+  ASSERT_TRUE(clash);
+  EXPECT_EQ(clash->id, 7);
+  EXPECT_EQ(clash->first, "<|end|>");
+  EXPECT_EQ(clash->second, "<stop>");
+  const auto pairs = folder("pairs", {{"tokenizer.json", R"({"model": {"vocab": [["b", -1.5], ["<s>", -2]]}})"}});
+  ASSERT_TRUE(token_clash(one, pairs));
+  EXPECT_EQ(token_clash(one, pairs)->second, "b");
 }
 
 TEST_F(ModelFolder, KeepsWhatTheModelSaidOfGenerationAndSeveralEnds) {
@@ -76,7 +115,7 @@ TEST_F(ModelFolder, KeepsWhatTheModelSaidOfGenerationAndSeveralEnds) {
                                        {"generation_config.json", R"({"temperature": 0.6, "eos_token_id": [5, 6]})"}});
   const auto data =
       folder("data", {{"tokenizer.json", kTokenizer}, {"tokenizer_config.json", R"({"eos_token": "<|end|>"})"}});
-  const ModelFiles files = model_files(model_, DType::f32, before, data);
+  const ModelFiles files = model_files(model_, DType::f32, before, {data});
   const json after = json::parse(files.at("config.json")), generation = json::parse(files.at("generation_config.json"));
   EXPECT_EQ(after.at("eos_token_id"), (json{5, 7}));
   EXPECT_EQ(after.at("pretraining_tp"), 1);
@@ -90,9 +129,9 @@ TEST_F(ModelFolder, ATokenOutsideTheVocabularyIsNotNamedAndADamagedFileIs) {
   small.vocab_size = 7;
   const auto data =
       folder("data", {{"tokenizer.json", kTokenizer}, {"tokenizer_config.json", R"({"eos_token": "<|end|>"})"}});
-  EXPECT_TRUE(json::parse(model_files(small, DType::f32, "", data).at("config.json")).at("eos_token_id").is_null());
+  EXPECT_TRUE(json::parse(model_files(small, DType::f32, "", {data}).at("config.json")).at("eos_token_id").is_null());
   put(data / "tokenizer_config.json", "[");
-  EXPECT_EQ(message_of<UserError>([&] { model_files(small, DType::f32, "", data); }),
+  EXPECT_EQ(message_of<UserError>([&] { model_files(small, DType::f32, "", {data}); }),
             (data / "tokenizer_config.json").string() + ": it is not a JSON object. Repair it, or remove it.");
 }
 

@@ -141,7 +141,7 @@ def test_an_order_written_by_hand_that_deadlocks_is_reported_with_its_cycle(job,
 def test_a_budget_that_is_too_small_is_reported_before_the_step_with_the_largest_class(job, tmp_path, budget, where):
     message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}), "--out", tmp_path / "out"))
     found = re.fullmatch(r"step 1: rank \d needs ([\d.]+) (KiB|MiB)(.*), ([\d.]+) KiB more than the memory budget\. "
-                         rf'Largest: moments - .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*',
+                         rf'Most of it: moments\. In all .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*',
                          message)
     assert found and found[3] == where, message
     needed = float(found[1]) * {"KiB": 1, "MiB": 1024}[found[2]]

@@ -75,6 +75,36 @@ def test_it_goes_on_in_every_source_where_it_was(folder):
     assert [[line[key] for key in keys] for line in again] == [[line[key] for key in keys] for line in whole[2:]]
 
 
+def test_the_model_of_several_sources_has_their_tokenizer_and_chat_template(folder, tmp_path):
+    job = write_job(folder, "kept.toml", BOTH)
+    words = [folder / path if path in ("data/texts", "data/chats") else path for path in ("data/texts", "data/chats")]
+    for path in words:
+        job.write_text(job.read_text().replace(f'"{path.relative_to(folder)}"', f'"{path}"'))
+    (tmp_path / "tokenizer.json").write_bytes((folder / "data/other/tokenizer.json").read_bytes())  # of nobody
+    tiny.train(job, "--out", tmp_path / "run", cwd=tmp_path)
+    exported = tiny.run([tiny.PROGRAM, "export", "run", "--out", "model"], cwd=tmp_path)
+    assert exported.returncode == 0 and "tokenizer" not in exported.stderr, exported.stderr
+    for name in ("tokenizer.json", "chat_template.jinja"):
+        source = "chats" if name.startswith("chat") else "texts"
+        assert (tmp_path / "model" / name).read_bytes() == (folder / "data" / source / name).read_bytes()
+    end = json.loads((tmp_path / "model/config.json").read_text())["eos_token_id"]
+    assert end == json.loads((tmp_path / "model/generation_config.json").read_text())["eos_token_id"] is not None
+
+
+def test_data_of_another_tokenizer_than_the_model_s_is_refused(folder):
+    tiny.train(write_job(folder, "first.toml", [("data/texts", 1)]), "--out", folder / "first", cwd=folder)
+    model = folder / "first/checkpoints/step-00000004/model"
+    (folder / "foreign.jsonl").write_text("".join(json.dumps({"text": f"{i} autres mots"}) + "\n" for i in range(30)))
+    prepare(folder, "foreign.jsonl", "train:290", "foreign")
+    job = write_job(folder, "second.toml", [("data/foreign", 1)])
+    job.write_text(re.sub(r"\[model\]\n(?:\w+ = .*\n)+", f'[model]\npath = "{model}"\n', job.read_text()))
+    for words in (tiny.command(job), [tiny.PROGRAM, "evaluate", model, "--data", "data/foreign"]):
+        result = tiny.run(words, cwd=folder)
+        assert result.returncode == 2 and result.stderr.splitlines()[-1].startswith(
+            f"switchyard: data/foreign was prepared with another tokenizer than that of the model in {model}: id "
+        ), result.stderr
+
+
 def test_sources_of_other_tokenizers_are_refused(folder):
     job = write_job(folder, "bad.toml", [*BOTH, ("data/other", 1)])
     result = tiny.run(tiny.command(job), cwd=folder)

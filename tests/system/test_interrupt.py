@@ -1,6 +1,9 @@
 """Killed runs that resume, also under other strategies and on other ranks, train as if they had not been killed."""
 
+import json
+import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -148,6 +151,39 @@ def test_a_signal_ends_a_run_after_its_step_with_a_checkpoint(tmp_path, corpus, 
     tiny.wait_for_steps(process, 2)
     process.send_signal(sent)
     expect_stopped(process, out, sent)
+
+
+def test_ctrl_c_saves_the_run_though_it_ends_who_reads_the_output(tmp_path, corpus):
+    """A terminal sends SIGINT to all of `train | tee`, and tee ends at once."""
+    out = tmp_path / "out"
+    job = write_job(tmp_path / "job.toml", corpus, LIVES[1], steps=100000, checkpoint_every=0)
+    pipe = f"{shlex.join(map(str, tiny.command(job, '--out', out)))} 2>&1 | tee {tmp_path}/told"
+    shell = subprocess.Popen(["bash", "-c", f"trap : INT; {pipe}; exit ${{PIPESTATUS[0]}}"], env=tiny.ENVIRONMENT,
+                             stdout=subprocess.DEVNULL, start_new_session=True)
+    while len(tiny.read_log(out) if (out / "log.jsonl").exists() else []) < 2:
+        assert shell.poll() is None
+        time.sleep(0.01)
+    os.killpg(shell.pid, signal.SIGINT)
+    assert shell.wait(timeout=tiny.HANG) == 128 + signal.SIGINT
+    assert [path.name for path in (out / "checkpoints").iterdir()] == [f"step-{len(tiny.read_log(out)):08}"]
+
+
+@pytest.mark.parametrize("sent, told", [(signal.SIGTERM, "another SIGINT or SIGTERM ends it at once"),
+                                        (signal.SIGUSR1, "SIGINT twice ends it at once")])
+def test_a_signal_is_answered_and_no_validation_delays_the_end(tmp_path, corpus, sent, told):
+    out = tmp_path / "out"
+    job = tiny.write_job(tmp_path / "job.toml", corpus, LIVES[1][1], batch={"context": CONTEXT},
+                         validation={"path": str(corpus), "every": 1}, run={"ranks": 2, "steps": 100000})
+    process = subprocess.Popen(tiny.command(job, "--out", out), env=tiny.ENVIRONMENT, text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    tiny.wait_for_steps(process, 2)
+    process.send_signal(sent)
+    rest = process.communicate(timeout=tiny.HANG)[1]
+    assert process.returncode == 128 + sent, rest
+    assert f"{sent.name}: the run ends after this step; {told}\n" in rest or "stopped after step" in rest
+    steps = [entry["step"] for entry in tiny.read_log(out)]
+    validated = [json.loads(line)["step"] for line in (out / "validation.jsonl").read_text().splitlines()]
+    assert validated == steps[:-1] and tiny.has_checkpoint(out)
 
 
 @pytest.mark.parametrize("asked", [[0, 1], [0], [1]], ids=["all", "rank 0", "rank 1"])

@@ -182,6 +182,7 @@ def test_a_switch_is_timed_where_rates_are_known(tmp_path):
     nic = 8 * 25e9  # bytes a second of a host with a800-80g's adapters, at most
     assert slower > plain["inter_host_bytes"] / nic
     assert re.match(r"Switch in [\d.]+ ms on h100-80g\n", run(*switch, "--cluster", "h100-80g"))
+    assert "name a cluster, such as h100-80g:2x8" in run(*switch, "--cluster", "2x8")
 
 
 @pytest.mark.parametrize("words", [["plan", "--seconds", "0"], ["simulate", "--strategy", "2,4,2"],
@@ -209,6 +210,15 @@ def test_a_person_who_waits_is_told_what_goes_on():
     status, said = tiny.on_terminal(words)
     assert status == 0 and re.match(r"\rplan: (searching|simulating) [\w ()]+, 2 s", said), said
     assert said.endswith(" \r"), "the line is erased"
+
+
+def test_show_says_what_goes_on_until_it_prints():
+    words = [tiny.PROGRAM, "show", "plan", "--model", "7b", "--context", "4096", "--cluster", "h100-80g", "--ranks", "64",
+             "--strategy", "64,1,1", "--sequences", "64"]
+    result = tiny.run(words, environment=tiny.ENVIRONMENT | {"SWITCHYARD_PROGRESS": "0.001"})
+    assert result.returncode == 0 and re.fullmatch(r"(show: planning transfers, \d+ s\n)+(show: assembling step 1, \d+ s"
+                                                   r"\n)+", result.stderr), result.stderr
+    assert "each rank may use 76." in result.stdout and re.search(r"reached in +bucket 0\n", result.stdout)
 
 
 def test_elsewhere_lines_say_how_far_it_is_unless_there_is_json():

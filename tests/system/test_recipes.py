@@ -2,7 +2,9 @@
 
 import importlib.util
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +15,9 @@ import yaml
 
 RECIPES = tiny.ROOT / "recipes"
 BIN = Path(sys.executable).parent
+# podman or docker, if it can build.
+BUILDER = next((name for name in ("podman", "docker") if shutil.which(name) and subprocess.run(
+    [name, "info"], capture_output=True, check=False).returncode == 0), None)
 JOBS = sorted(RECIPES.glob("kubernetes-*.yaml"))
 
 
@@ -33,15 +38,38 @@ def test_a_job_that_is_queued_again_keeps_what_it_has_said():
 def test_the_containerfile_passes_its_linter_and_builds_as_the_readme_says():
     # DL3008: versions of Debian's packages are those of the release
     linted(BIN / "hadolint", "--ignore", "DL3008", RECIPES / "Containerfile")
-    before, *commands = re.findall("^RUN (.*)$", (RECIPES / "Containerfile").read_text(), re.MULTILINE)
+    commands = re.findall("^RUN (.*)$", (RECIPES / "Containerfile").read_text(), re.MULTILINE)
     needed = re.fullmatch("apt-get update && apt-get install -y --no-install-recommends (.*) && rm -rf .*",
-                          before)[1].split()
+                          commands[0])[1].split()
     known = re.findall(r"^\??([\w+.-]+)", (tiny.ROOT / "packages/apt.txt").read_text(), re.MULTILINE)
-    assert "make" in needed and "python3" in needed and set(needed) <= set(known)
+    assert "make" in needed and "python3" in needed
+    assert set(needed) <= {*known, "openssh-client", "openssh-server"}, "make build adds the others"
+    commands = [command for command in commands if command.startswith("make")]
     targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
     told = (tiny.ROOT / "README.md").read_text()
     assert commands == ["make build"] and "build" in targets
     assert all(f"`{command}`" in told or f"\n{command}\n" in told for command in commands), "commands of the README"
+
+
+def test_an_image_has_what_a_checkout_has_and_no_more():
+    """A build folder of the machine that makes it would name that machine's paths."""
+    left_out = (tiny.ROOT / ".containerignore").read_text()
+    assert (tiny.ROOT / ".dockerignore").read_text() == left_out
+    for line in (tiny.ROOT / ".gitignore").read_text().splitlines():
+        if line.startswith("/") and line.endswith("/"):
+            assert f"\n{line[1:]}\n" in left_out
+
+
+@pytest.mark.skipif(not BUILDER, reason="no container builder that answers")
+def test_the_image_has_the_program(tmp_path):
+    name = f"switchyard-test-{os.getpid()}"
+    linted(BUILDER, "build", "-f", RECIPES / "Containerfile", "-t", name, tiny.ROOT)
+    try:
+        linted(BUILDER, "run", "--rm", name, "--version")
+        for program in ("torchrun", "mpirun", "switchyard"):
+            linted(BUILDER, "run", "--rm", "--entrypoint", program, name, "--version" if program != "torchrun" else "-h")
+    finally:
+        linted(BUILDER, "rmi", name)
 
 
 def pods(document):
@@ -65,6 +93,7 @@ def test_pods_of_a_kubernetes_job_are_valid_and_start_the_program(path, tmp_path
         commands += [container["command"] for container in template["spec"]["containers"] if "command" in container]
     help_text = tiny.run([tiny.PROGRAM, "train", "--help"]).stdout
     for words in commands:
+        assert words[0] in ("mpirun", "torchrun"), "which are on the image's path"
         assert "switchyard" in words
         for option in words[words.index("switchyard"):]:
             assert not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", help_text), option

@@ -60,6 +60,7 @@ class Checkpoint : public testing::Test {
       EXPECT_EQ(state.updates, 5);
       EXPECT_EQ(state.tokens, 4321);
       EXPECT_EQ(state.decay_end, 99);
+      EXPECT_EQ(state.schedule, "cosine");
       EXPECT_EQ(state.cursor.at(0).epoch, 1);
       EXPECT_EQ(state.cursor.at(0).position, 7);
       EXPECT_EQ(state.cursor.at(0).offset, 3);
@@ -77,7 +78,7 @@ class Checkpoint : public testing::Test {
     EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(other.run.ranks)));
   }
 
-  const TrainState state_{6, 5, 4321, {{1, 7, 3}}, 99};
+  const TrainState state_{6, 5, 4321, {{1, 7, 3}}, 99, "cosine"};
   Scratch scratch_;
 };
 

@@ -100,6 +100,19 @@ TEST(LearningRate, ARunThatGoesOnKeepsItsEnd) {
     EXPECT_NO_THROW(schedule_of({.schedule = endless}, 20, 10, 10));
 }
 
+TEST(LearningRate, IsToldInWords) {
+  config::OptimizerSettings optimizer{.lr = 3e-4, .min_lr = 1e-5, .schedule = Decay::cosine, .warmup_steps = 2};
+  const auto words = [&](Decay decay) {
+    optimizer.schedule = decay;
+    return to_string(schedule_of(optimizer, 100));
+  };
+  EXPECT_EQ(words(Decay::cosine), "cosine from 0.0003 to 1e-05 at step 100, warm-up of 2 steps");
+  EXPECT_EQ(words(Decay::wsd), "wsd from 0.0003 to 1e-05 at step 100 in 10 steps, warm-up of 2 steps");
+  EXPECT_EQ(words(Decay::inverse_sqrt), "inverse-sqrt from 0.0003, at least 1e-05, warm-up of 2 steps");
+  optimizer.warmup_steps = 0;
+  EXPECT_EQ(words(Decay::constant), "constant at 0.0003");
+}
+
 TEST(LearningRate, NoStepOfARunHasRateZero) {
   for (const Decay decay : {Decay::constant, Decay::linear, Decay::cosine, Decay::wsd, Decay::inverse_sqrt})
     EXPECT_THAT(rates({.decay = decay, .peak = 1, .warmup_steps = 3, .decay_steps = 10, .cooldown_steps = 4}, 10),

@@ -1,5 +1,7 @@
 #include "train/progress.hpp"
 
+#include <fmt/format.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -222,6 +224,35 @@ TEST_F(ProgressTest, AfterTheLastStepNothingIsPrinted) {
   now_ += 10s;
   progress.tick();
   EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(ProgressTest, WhatGoesOnBetweenTwoStepsIsReportedAlsoAfterTheLast) {
+  Progress progress(out_, settings(false, 4));
+  for (const i64 number : {3, 4}) {
+    progress.step_done(step(number));
+    progress.now("validating");
+    out_.str("");
+    now_ += 3s;
+    progress.tick();
+    EXPECT_THAT(out_.str(), testing::StartsWith(fmt::format("step {}/4  validating 3 s  loss 4.1230", number)));
+    progress.now("");
+  }
+  out_.str("");
+  now_ += 10s;
+  progress.tick();
+  EXPECT_EQ(out_.str(), "");
+}
+
+TEST_F(ProgressTest, AStepWithoutLabelsHasNoLoss) {
+  Progress progress(out_, settings(false, 4));
+  StepRecord record = step(1);
+  record.loss.reset();
+  progress.step_done(record);
+  EXPECT_THAT(out_.str(), testing::StartsWith("step 1/4  no labels  norm"));
+  progress.step_done(step(2));
+  out_.str("");
+  progress.summarize();
+  EXPECT_THAT(out_.str(), testing::HasSubstr("loss 4.1230 -> 4.1230")) << "of the steps that have one";
 }
 
 TEST_F(ProgressTest, ASkippedStepIsAlwaysShown) {

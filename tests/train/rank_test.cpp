@@ -123,7 +123,7 @@ TEST(Rank, PrefetchesAsMuchAsTheBudgetAllowsAndRefusesWhatDoesNotFit) {
       step(least - 64);
       FAIL() << "no error";
     } catch (const UserError& error) {
-      EXPECT_THAT(error.what(), testing::HasSubstr("64 B more than the memory budget. Largest: "));
+      EXPECT_THAT(error.what(), testing::HasSubstr("64 B more than the memory budget. Most of it: "));
     }
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));

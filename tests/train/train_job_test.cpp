@@ -236,6 +236,22 @@ TEST_F(TrainJob, AUsedFolderKeepsItsLogUnlessItIsForcedAndThenAllOfItIsSetAside)
   EXPECT_EQ(log_of(out).size(), 1u);
 }
 
+TEST_F(TrainJob, ARunThatGoesOnUnderAnotherScheduleSaysSo) {
+  const std::string out = (scratch_ / "a").string();
+  train({job("a", {"optimizer.schedule=linear", "optimizer.lr=1e-2"}), ""}, {});
+  const auto told = [&](const std::string& schedule) {
+    testing::internal::CaptureStderr();
+    train(
+        {.job = job("b", {schedule, "optimizer.lr=1e-2"}), .resume = out + "/checkpoints/step-00000002", .force = true},
+        {});
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(
+      told("optimizer.schedule=constant"),
+      testing::HasSubstr("the learning rate was linear from 0.01 to 0 at step 4; it goes on as constant at 0.01\n"));
+  EXPECT_THAT(told("optimizer.schedule=linear"), testing::Not(testing::HasSubstr("the learning rate was")));
+}
+
 TEST_F(TrainJob, ARunKeepsItsLastStepOnlyIfThereAreNoOthersToKeep) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(train({job("a", {"run.checkpoint_every=0"}), ""}, {}), 0);
@@ -530,7 +546,7 @@ TEST_F(TrainJob, AModelThatDoesNotFitTheBudgetIsRefusedWithTheClassThatIsLargest
   const auto refusal = [&](const std::string& budget) {
     return message_of<UserError>([&] { train({job("a", {"run.memory_budget=\"" + budget + "\""}), ""}, {}); });
   };
-  EXPECT_THAT(refusal("100 KiB"), AllOf(HasSubstr("more than the memory budget. Largest: moments"),
+  EXPECT_THAT(refusal("100 KiB"), AllOf(HasSubstr("more than the memory budget. Most of it: moments. In all "),
                                         HasSubstr("run.memory_budget = \"100 KiB\"")));
   const std::string later = refusal("700 KiB");
   EXPECT_THAT(later,
