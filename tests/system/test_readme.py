@@ -93,6 +93,19 @@ def test_the_chart_of_the_readme_is_of_the_run_that_the_demo_is_described_by():
     assert told.groups() == (f"{plan / single:.2f}", f"{plan / usual:.2f}")
 
 
+def test_the_picture_of_the_readme_is_of_the_run_that_the_demo_is_described_by():
+    steps = [float(re.search(rf"^{name} +([\d.]+) s", README, re.MULTILINE)[1])
+             for name in ("chosen", "best single strategy")]
+    exposed = [int(re.search(rf"^{name} .* (\d+)% +[\d.]+%$", README, re.MULTILINE)[1])
+               for name in ("the plan", "the best single strategy")]
+    drawn = [re.search(rf"^{name} +(=+)(\.+) +([\d.]+), of which ([\d.]+) waiting$", README, re.MULTILINE).groups()
+             for name in ("a split for each range", "one split for all")]
+    for step, share, (computing, waiting, *seconds) in zip(steps, exposed, drawn):
+        lost = step * share / 100
+        assert seconds == [f"{step:.1f}", f"{lost:.1f}"]
+        assert [len(computing), len(waiting)] == [round(5 * (step - lost)), round(5 * lost)]
+
+
 def test_the_make_targets_of_the_readme_exist():
     targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
     told = [line.split()[1] for line in LINES if line.startswith("make ")]
