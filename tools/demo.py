@@ -221,7 +221,7 @@ def train_in_turns(program, found, profile, folder, steps, repeats):
 
 def compare(found, steps):
     head = ["emulated", "tokens/s", "spread", "peak memory", "step", "simulated", "exposed", "padding"]
-    print(f"\nSteps 2 to {steps}, {REPEATS} repeats in turns, on the emulated cluster:\n\n"
+    print(f"\nSteps 2 to {steps}, {REPEATS} repeats of each in turn, on the emulated cluster:\n\n"
           f"{table([head, *map(row, found)])}\n")
     plan, single = found[0], found[1]
     sentence = f"The plan is {plan.best() / single.best():.2f} times as fast as the best single strategy"
@@ -238,9 +238,9 @@ def compare_here(program, found, steps):
                            'run.emulate=""')
         rates.append(sum(r["tokens"] for r in records) / sum(r["seconds"] for r in records))
     ratio = rates[0] / rates[1]
-    verdict = (f"gains {100 * (ratio - 1):.0f}%" if ratio > 1.01 else
-               f"loses {100 * (1 - ratio):.0f}%" if ratio < 0.99 else "gains nothing")
-    print(f"On this machine itself, without emulation, the plan {verdict} beside the best single strategy "
+    verdict = (f"gains {100 * (ratio - 1):.0f}% over" if ratio > 1.01 else
+               f"loses {100 * (1 - ratio):.0f}% against" if ratio < 0.99 else "gains nothing over")
+    print(f"On this machine itself, without emulation, the plan {verdict} the best single strategy "
           f"({rates[0]:.0f} and {rates[1]:.0f} tokens/s): its ranks share cores and have no slow links.")
 
 
