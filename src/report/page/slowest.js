@@ -31,7 +31,7 @@ function slowestTable(node, steps) {
   if (shown.length < steps.length)
     node.append(
         el("p", {class: "small"},
-           `The ${shown.length} of ${count(steps.length)} steps in which it works longest compared with the median rank.`));
+           `The ${shown.length} of ${count(steps.length)} steps in which it exceeds the median rank most.`));
   node.append(table(
       ["step", "slowest rank", "working time", "of the median rank", "longer by", "share of the step"],
       shown.map(({number, rank, busy, median, share}) => [
