@@ -167,19 +167,21 @@ def read_log(folder):
 def seconds_of(simulation):
     """What a step's time goes to: computing, exposed communication, idle time; per rank."""
     exposed = simulation["communication_seconds"] - simulation["overlap_seconds"]
-    return {"computing": simulation["compute_seconds"], "communication that nothing hides": exposed,
+    return {"computing": simulation["compute_seconds"], "exposed communication": exposed,
             "idle time": simulation["idle_seconds"]}
 
 
 def reason(plan, other):
-    """What the plan spends less time on than another job, the two largest parts."""
+    """What the plan spends less time on than another job: the two largest parts, as shares of that job's step."""
     here, there = seconds_of(plan.simulated), seconds_of(other.simulated)
     saved = sorted(((there[what] - here[what], what) for what in here), reverse=True)
     step = other.simulated["step_seconds"]
-    parts = [f"{100 * seconds / step:.0f}% {what}" for seconds, what in saved if seconds > 0.01 * step]
+    parts = [(seconds, what) for seconds, what in saved if seconds > 0.01 * step][:2]
     if not parts:
-        return "both spend their time alike"
-    return f"{' and '.join(parts[:2])} of that strategy's step are spared by the plan"
+        return "Both spend their time alike"
+    (largest, what), *more = parts
+    also = "".join(f", and {100 * seconds / step:.0f}%, which was {name}" for seconds, name in more)
+    return f"It saves {100 * largest / step:.0f}% of the best single strategy's step, which was {what}{also}"
 
 
 def table(rows):
@@ -192,7 +194,7 @@ def table(rows):
 def row(contender):
     rates, logs = contender.tokens_per_second(), contender.logs[0]
     simulated = contender.simulated["seconds_of_steps"][1:]  # the same steps
-    exposed = seconds_of(contender.simulated)["communication that nothing hides"]
+    exposed = seconds_of(contender.simulated)["exposed communication"]
     return [contender.title, f"{max(rates):.0f}", f"{100 * (max(rates) / min(rates) - 1):.1f}%",
             f"{max(max(r['peak_bytes_per_rank']) for r in logs) / 2**20:.0f} MiB",
             f"{sum(r['seconds'] for r in logs) / len(logs):.2f} s", f"{sum(simulated) / len(simulated):.2f} s",
@@ -219,13 +221,13 @@ def train_in_turns(program, found, profile, folder, steps, repeats):
 
 def compare(found, steps):
     head = ["emulated", "tokens/s", "spread", "peak memory", "step", "simulated", "exposed", "padding"]
-    print(f"\nSteps 2 to {steps}, {REPEATS} repeats in turns, on the emulated cluster:\n\n"
+    print(f"\nSteps 2 to {steps}, {REPEATS} repeats of each in turn, on the emulated cluster:\n\n"
           f"{table([head, *map(row, found)])}\n")
     plan, single = found[0], found[1]
     sentence = f"The plan is {plan.best() / single.best():.2f} times as fast as the best single strategy"
     if len(found) > 2:
         sentence += f" and {plan.best() / found[2].best():.2f} times as fast as the usual default"
-    print(f"{sentence}; {reason(plan, single)}.")
+    print(f"{sentence}. {reason(plan, single)}.")
 
 
 def compare_here(program, found, steps):
@@ -236,9 +238,9 @@ def compare_here(program, found, steps):
                            'run.emulate=""')
         rates.append(sum(r["tokens"] for r in records) / sum(r["seconds"] for r in records))
     ratio = rates[0] / rates[1]
-    verdict = (f"gains {100 * (ratio - 1):.0f}%" if ratio > 1.01 else
-               f"loses {100 * (1 - ratio):.0f}%" if ratio < 0.99 else "gains nothing")
-    print(f"On this machine itself, without emulation, the plan {verdict} beside the best single strategy "
+    verdict = (f"gains {100 * (ratio - 1):.0f}% over" if ratio > 1.01 else
+               f"loses {100 * (1 - ratio):.0f}% against" if ratio < 0.99 else "gains nothing over")
+    print(f"On this machine itself, without emulation, the plan {verdict} the best single strategy "
           f"({rates[0]:.0f} and {rates[1]:.0f} tokens/s): its ranks share cores and have no slow links.")
 
 

@@ -96,8 +96,8 @@ def test_the_plan_is_compared_with_the_best_single_strategy_and_the_usual_defaul
     lines = {line.split("  ")[0]: line.split() for line in out}
     assert lines["the plan"][2:] == ["1000", "0.0%", "3", "MiB", "1.00", "s", "1.00", "s", "20%", "1.0%"]
     assert lines["the usual default"][3:] == ["333", "0.0%", "3", "MiB", "3.00", "s", "3.00", "s", "73%", "1.0%"]
-    assert ("The plan is 2.00 times as fast as the best single strategy and 3.00 times as fast as the usual default; "
-            "47% communication that nothing hides of that strategy's step are spared by the plan.") in out
+    assert ("The plan is 2.00 times as fast as the best single strategy and 3.00 times as fast as the usual default. "
+            "It saves 47% of the best single strategy's step, which was exposed communication.") in out
     assert any(line.startswith("On this machine itself, without emulation, the plan gains nothing") for line in out)
     assert "Losses of all runs agree to 0.0e+00 relative." in out
     assert calls[-1][1:4] == ["runs/demo/plan-1", "runs/demo/single-1", "runs/demo/default-1"]
@@ -118,7 +118,7 @@ def test_a_default_that_does_not_fit_is_left_out_and_said_so(demo):
     done, calls = demo("--steps", "2", NO_DEFAULT="1")
     assert "the usual default does not fit the memory: it is left out" in done.stderr
     assert done.returncode == 0 and [c[0] for c in calls].count("train") == 6
-    assert "times as fast as the best single strategy; " in done.stdout
+    assert "times as fast as the best single strategy. " in done.stdout
 
 
 def test_losses_that_differ_are_an_error(demo):

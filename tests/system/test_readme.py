@@ -12,8 +12,10 @@ README = (tiny.ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 LINES = [line for language, text in BLOCKS if language in ("", "sh", "bash") for line in text.splitlines()]
 COMMANDS = [line for line in LINES if "build/switchyard " in line]
-PLANNING = [line for line in (tiny.ROOT / "docs" / "planning.md").read_text().splitlines()
-            if line.startswith("build/switchyard ")]
+# Those without a limit of time get one here.
+PLANNING = [line.strip().replace("--seconds 0", "--seconds 1")
+            for line in (tiny.ROOT / "docs" / "planning.md").read_text().splitlines()
+            if line.strip().startswith("build/switchyard ")]
 
 
 def arguments_of(line):
@@ -91,6 +93,19 @@ def test_the_chart_of_the_readme_is_of_the_run_that_the_demo_is_described_by():
     assert told.groups() == (f"{plan / single:.2f}", f"{plan / usual:.2f}")
 
 
+def test_the_picture_of_the_readme_is_of_the_run_that_the_demo_is_described_by():
+    steps = [float(re.search(rf"^{name} +([\d.]+) s", README, re.MULTILINE)[1])
+             for name in ("chosen", "best single strategy")]
+    exposed = [int(re.search(rf"^{name} .* (\d+)% +[\d.]+%$", README, re.MULTILINE)[1])
+               for name in ("the plan", "the best single strategy")]
+    drawn = [re.search(rf"^{name} +(=+)(\.+) +([\d.]+), of which ([\d.]+) waiting$", README, re.MULTILINE).groups()
+             for name in ("a split for each range", "one split for all")]
+    for step, share, (computing, waiting, *seconds) in zip(steps, exposed, drawn):
+        lost = step * share / 100
+        assert seconds == [f"{step:.1f}", f"{lost:.1f}"]
+        assert [len(computing), len(waiting)] == [round(5 * (step - lost)), round(5 * lost)]
+
+
 def test_the_make_targets_of_the_readme_exist():
     targets = re.findall(r"^(\w+):", (tiny.ROOT / "Makefile").read_text(), re.MULTILINE)
     told = [line.split()[1] for line in LINES if line.startswith("make ")]
@@ -137,9 +152,10 @@ SELF_EXPLANATORY = {
     "src/files/hf_config.cpp": "a key of the job that Hugging Face's format has no place for",
     "src/train/(bench_.*|verify).cpp|apps/.*.cpp": "an option, or a file that an option names",
 }
-ASKS = re.compile(r"[.?;:}] (Add|Both|Build|Change|Check|Choose|Copy|Correct|Delete|Do|Does|Each|Either|Export|Fetch|Fix|Free"
-                  r"|Give|Go|Install|Is|Keep|Launch|Leave|List|Lower|Make|Mark|Measure|Name|Only|Prepare|Raise|Recreate|Remove"
-                  r"|Repair|Resume|Round|Run|Say|See|Separate|Set|Something|Start|Supported|Take|The message from|Use|Wait|Write)\b")
+ASKS = re.compile(r"[.?;:}] (Add|Ask|Both|Build|Change|Check|Choose|Copy|Correct|Delete|Do|Does|Each|Either"
+                  r"|Export|Fetch|Fix|Free|Give|Go|Install|Is|Keep|Launch|Leave|List|Lower|Make|Mark|Measure|Name"
+                  r"|Only|Prepare|Raise|Recreate|Remove|Repair|Resume|Round|Run|Say|See|Separate|Set|Something|Start"
+                  r"|Supported|Take|The message from|Type|Use|Wait|Write)\b")
 
 
 def literals_of(path):
@@ -148,11 +164,16 @@ def literals_of(path):
     if path.suffix == ".py":
         nodes = list(ast.walk(ast.parse(text)))
         inner = {id(part) for node in nodes if isinstance(node, ast.JoinedStr) for part in node.values}
+        inner |= {id(node.value) for node in nodes if isinstance(node, ast.Expr)}  # docstrings
         for node in nodes:
             if isinstance(node, ast.JoinedStr):
                 yield "".join(part.value if isinstance(part, ast.Constant) else "{}" for part in node.values)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in inner:
                 yield node.value
+    elif path.suffix == "":  # shell: words of `echo` go on in the next line
+        lines = re.sub(r"(?m)^\s*#.*", "", text).replace("\\\n", " ")
+        for line in re.findall(r"\becho (.*)", lines):
+            yield " ".join(re.sub(r'" +"', " ", line).split()).replace('"', "")
     else:
         literal = r'"(?:[^"\\\n]|\\.)*"'
         for found in re.findall(rf"{literal}(?:\s*{literal})*", re.sub(r"//.*|'\\?\"'", "", text)):
@@ -164,10 +185,10 @@ def test_the_troubleshooting_page_has_every_message_that_asks_for_something():
     page = (tiny.ROOT / "docs" / "troubleshooting.md").read_text()
     parts = [part for row in re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE) for part in re.findall(r"`([^`]+)`", row)]
     asking, lacking = 0, []
-    for folder in ("src", "apps", "python"):
+    for folder in ("src", "apps", "python", "tools"):
         for path in sorted((tiny.ROOT / folder).rglob("*")):
             place = str(path.relative_to(tiny.ROOT))
-            if path.suffix not in (".cpp", ".hpp", ".py"):
+            if path.is_dir() or path.suffix not in (".cpp", ".hpp", ".py", ""):
                 continue
             for text in filter(ASKS.search, literals_of(path)):
                 asking += 1

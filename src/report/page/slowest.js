@@ -31,9 +31,9 @@ function slowestTable(node, steps) {
   if (shown.length < steps.length)
     node.append(
         el("p", {class: "small"},
-           `The ${shown.length} of ${count(steps.length)} steps in which it works longest beside the median rank.`));
+           `The ${shown.length} of ${count(steps.length)} steps in which it exceeds the median rank most.`));
   node.append(table(
-      ["step", "slowest rank", "it works", "the median rank works", "longer by", "of the step"],
+      ["step", "slowest rank", "working time", "of the median rank", "longer by", "share of the step"],
       shown.map(({number, rank, busy, median, share}) => [
         count(number), String(rank), seconds(busy), seconds(median),
         seconds(median === null ? null : busy - median), share === null ? "\u2013" : percent(share)
@@ -45,7 +45,7 @@ function slowestRanks() {
   if (!runs.length) return;
   const node = section(
       "slowest", "Slowest ranks",
-      "Of each step the rank that waits least, for which the others wait, and how much longer it works than the " +
+      "The rank that waits least in each step, for which the others wait, and how much longer it works than the " +
           "median rank.");
   const draw = stepFigures(runs), grid = node.appendChild(el("div", {class: "two"}));
   const curves = (field, some) => curvesOf(some, ["slowest_rank"], () => "").map((curve) => {
