@@ -1,4 +1,4 @@
-// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds, with SLOW_DISK_WHILE only as long as there
+// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds, with SLOW_DISK_WHILE only while there
 // is a file of that name; at its end the process writes how many bytes it wrote at given places of files (pwrite) into
 // the file DISK_BYTES.
 #include <stdatomic.h>
