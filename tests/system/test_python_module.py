@@ -326,6 +326,14 @@ def test_the_installed_wheel_trains(wheel, tmp_path, corpus):
     assert [entry["step"] for entry in tiny.read_log(tmp_path / "run")] == [1, 2]
 
 
+@pytest.mark.skipif("SWITCHYARD_WHEEL" not in os.environ, reason="that of the tests has programs of the build folder")
+def test_an_installed_wheel_looks_for_libraries_only_beside_itself(wheel):
+    module = next(wheel.parents[1].glob("lib/python*/site-packages/switchyard"))
+    for path in (module / "bin/switchyard", module / "bin/switchyard-device", next(module.glob("_native*.so"))):
+        folders = re.search(r"\(RUNPATH\) .*\[(.*)\]", tiny.run(["readelf", "-d", path]).stdout)[1].split(":")
+        assert folders and all(folder.startswith("$ORIGIN/") for folder in folders), (path.name, folders)
+
+
 def test_an_installed_module_without_its_program_says_so(wheel, tmp_path):
     """The environment's script of the same name would start it again, for ever."""
     packages = next(wheel.parents[1].glob("lib/python*/site-packages"))
