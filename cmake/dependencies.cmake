@@ -88,7 +88,11 @@ if(SWITCHYARD_TORCH)
   target_include_directories(switchyard_torch SYSTEM INTERFACE ${CMAKE_BINARY_DIR}/torch_headers)
   target_compile_definitions(switchyard_torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1 AT_PER_OPERATOR_HEADERS)
   target_link_libraries(switchyard_torch INTERFACE ${TORCH_CPU_LIBRARY} ${C10_LIBRARY})
-  target_link_options(switchyard_torch INTERFACE -Wl,-rpath,${torch_root}/lib)
+  if(SKBUILD)  # only to link with: the programs take the libtorch beside the wheel (install.cmake)
+    target_link_options(switchyard_torch INTERFACE -Wl,-rpath-link,${torch_root}/lib)
+  else()  # CMake's own install path leaves out folders of the source tree, such as .venv
+    target_link_options(switchyard_torch INTERFACE -Wl,-rpath,${torch_root}/lib)
+  endif()
   # at::parallel_for is a template: it is parallel only if compiled with OpenMP, and must share torch's copy of the
   # OpenMP runtime.
   file(GLOB torch_openmp ${torch_root}/lib/libgomp*.so*)

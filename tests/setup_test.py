@@ -38,7 +38,8 @@ class Setup(unittest.TestCase):
         shutil.copy(ROOT / "tools/setup", self.root / "tools/setup")
         shutil.copytree(ROOT / "packages", self.root / "packages")
         (self.root / "packages/apt.txt").write_text("# a comment\ndpkg  # another\n?switchyard-package-of-nobody\n")
-        (self.root / "packages/apt-test.txt").write_text("")
+        for kind in ("test", "ci"):
+            (self.root / f"packages/apt-{kind}.txt").write_text("")
         self.script("bin/apt-get", 'echo "apt-get $*" >>"$LOG"')
         self.script("bin/sudo", '[ "$1" = -n ] && exit 0; echo sudo >>"$LOG"; exec "$@"')
         self.script("bin/id", "echo 0")
@@ -82,8 +83,21 @@ class Setup(unittest.TestCase):
         self.assertEqual(calls, ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}",
                                  f"{LOCKED} packages/requirements-test.txt", *TORCH])
 
-    def test_another_word_than_test_is_refused(self):
-        self.assertEqual(self.run_setup("tests"), (2, "usage: tools/setup [test]\n", []))
+    def test_what_only_the_checks_need_comes_when_it_is_asked_for(self):
+        self.run_setup("test")
+        self.want_missing_package("apt-ci.txt")
+        self.assertEqual(self.run_setup("test"), (0, "", []))
+        self.assertEqual(self.run_setup("ci")[2],
+                         ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
+
+    def test_make_test_needs_no_compiler_of_the_checks(self):
+        lists = {kind: (ROOT / "packages" / f"apt-{kind}.txt").read_text() for kind in ("test", "ci")}
+        self.assertNotIn("clang", lists["test"])
+        self.assertIn("clang", lists["ci"])
+        self.assertIn("\ntools/setup ci\n", (ROOT / ".ci/run").read_text())
+
+    def test_another_word_is_refused(self):
+        self.assertEqual(self.run_setup("tests"), (2, "usage: tools/setup [test | ci]\n", []))
 
     def test_running_and_testing_have_the_same_versions(self):
         lines = {name: set(re.findall(r"^[\w.-]+==.*", (ROOT / "packages" / name).read_text(), re.MULTILINE))
@@ -159,6 +173,19 @@ class Setup(unittest.TestCase):
         self.assertEqual(self.run_setup()[2][:2],
                          ["apt-get update", f"apt-get install -y --no-install-recommends {MISSING}"])
 
+    def test_optional_packages_stop_nobody(self):
+        with open(self.root / "packages/apt-test.txt", "a") as file:
+            file.write(f"?{MISSING}\n")
+        self.script("bin/apt-cache", "exit 0")
+        self.script("bin/apt-get", "exit 100")
+        self.assertEqual(self.run_setup("test")[:2], (0, ""))  # no network
+        self.without_root()
+        code, error, calls = self.run_setup("test")
+        self.assertEqual((code, error, calls), (0, "", []))
+        self.want_missing_package("apt-test.txt")
+        self.script("bin/id", "echo 0")
+        self.assertEqual(self.run_setup("test")[0], 100)
+
     def test_sudo_is_used_by_others_than_root(self):
         self.want_missing_package()
         self.script("bin/id", "echo 1000")
@@ -171,6 +198,18 @@ class Setup(unittest.TestCase):
                                            '.venv/bin/pip; cp "$0" .venv/bin/python;; tools/*) echo "$1" >>"$LOG";; esac')
         code, error, calls = self.run_setup()
         self.assertEqual((code, error, calls[-1]), (0, "", "tools/without_root.py"))
+
+    def test_without_root_and_a_compiler_nothing_is_installed(self):
+        self.want_missing_package()
+        self.without_root()
+        shutil.copy(ROOT / "tools/without_root.py", self.root / "tools")
+        with open(self.root / "bin/python-stand-in", "a") as file:
+            file.write(f'case $1 in tools/*) PATH=$(dirname "$0") exec {sys.executable} "$@";; esac\n')
+        with unittest.mock.patch.dict(os.environ):
+            os.environ.pop("CXX", None)
+            code, error, calls = self.run_setup()
+        self.assertEqual((code, calls), (1, []))
+        self.assertTrue(error.startswith("No C++ compiler found."), error)
 
     def test_without_root_the_one_command_for_testing_is_printed(self):
         self.want_missing_package("apt-test.txt")

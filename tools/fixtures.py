@@ -26,6 +26,7 @@ LLAMA3_ROPE = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "hi
 YARN = {"rope_type": "yarn", "factor": 4.0, "beta_fast": 16.0, "beta_slow": 0.5,
         "original_max_position_embeddings": 64}
 DYNAMIC = {"rope_type": "dynamic", "factor": 3.0}
+LINEAR = {"rope_type": "linear", "factor": 2.5}
 
 
 def rotary(hidden, layers, heads, kv_heads, ffn, vocab, positions=256, **others):
@@ -45,6 +46,7 @@ MODELS = {
     # 64 is one of DOCUMENT_LENGTHS: its frequencies are the plain ones still.
     "llama-dynamic": ("llama", rotary(48, 2, 6, 3, 124, 107, positions=64, rms_norm_eps=1e-5, rope_scaling=DYNAMIC),
                       1107),
+    "llama-linear": ("llama", rotary(56, 2, 4, 2, 140, 101, rms_norm_eps=1e-5, rope_scaling=LINEAR), 1108),
     "qwen2": ("qwen2", rotary(48, 2, 6, 2, 136, 149, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=True),
               1104),
     "qwen3-yarn": ("qwen3", rotary(40, 2, 6, 3, 92, 109, head_dim=16, rms_norm_eps=1e-6, rope_theta=2e3,
@@ -105,6 +107,8 @@ def rotation(config, length):
     frequencies = theta ** -(torch.arange(0, head_dim, 2, dtype=torch.float64) / head_dim)
     if scaling["rope_type"] in ("default", "dynamic"):
         return frequencies, 1.0
+    if scaling["rope_type"] == "linear":
+        return frequencies / scaling["factor"], 1.0
     shares = kept_shares(scaling, theta, head_dim, frequencies)
     frequencies = (1 - shares) * frequencies / scaling["factor"] + shares * frequencies
     return frequencies, 0.1 * math.log(scaling["factor"]) + 1 if scaling["rope_type"] == "yarn" else 1.0

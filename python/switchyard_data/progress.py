@@ -1,13 +1,15 @@
 """One line of progress on standard error, at least every two seconds."""
 
+import os
 import sys
+import textwrap
 import threading
 import time
 
 
 class Progress:
     """Counts documents, bytes and tokens while entered. Its own thread shows them, also during long library calls. On a
-    terminal the line is rewritten; elsewhere each line is new."""
+    terminal the line is rewritten, cut to its width, and the last one wrapped; elsewhere each line is new."""
 
     def __init__(self, title, total_bytes=0, stream=None, interval=1.0):
         self.title, self.total_bytes = title, total_bytes
@@ -48,6 +50,9 @@ class Progress:
 
     def _write(self, line, end=False):
         if self.stream.isatty():
+            width = _columns(self.stream) - 1  # in the last column some terminals wrap
+            if width > 0:
+                line = textwrap.fill(line, width) if end else line[:width]
             self.stream.write("\r\x1b[K" + line + ("\n" if end else ""))
         else:
             self.stream.write(line + "\n")
@@ -64,6 +69,14 @@ class Progress:
             self._write(self.line(), end=True)
         elif self.stream.isatty():
             self.stream.write("\n")
+
+
+def _columns(terminal):
+    """Its width now; 0: it doesn't tell."""
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns
+    except OSError:
+        return 0
 
 
 def _clock(seconds):

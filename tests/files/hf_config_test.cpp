@@ -237,7 +237,8 @@ TEST(ToHfConfig, is_read_back_the_same) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
   }
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "qwen2", "qwen3-yarn", "gpt2"}) {
+  for (const char* name :
+       {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2", "qwen3-yarn", "gpt2"}) {
     const ModelConfig model = read_hf_config(kFixtures / name);
     EXPECT_EQ(parse(to_hf_config(model, DType::f32)), model) << name;
   }
@@ -313,7 +314,8 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
   const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3");
   ASSERT_THAT(made, testing::EndsWith("exit 0\n"));
   std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3"};
-  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "qwen2", "qwen3-yarn", "gpt2"})
+  for (const char* name :
+       {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2", "qwen3-yarn", "gpt2"})
     models.push_back(kFixtures / name);
   std::string command = script + "compare";
   for (const auto& model : models) {

@@ -1,4 +1,4 @@
-// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds, with SLOW_DISK_FROM only as soon as there
+// For LD_PRELOAD: every sync of a file or folder takes SLOW_DISK_MS milliseconds, with SLOW_DISK_WHILE only while there
 // is a file of that name; at its end the process writes how many bytes it wrote at given places of files (pwrite) into
 // the file DISK_BYTES.
 #include <stdatomic.h>
@@ -10,8 +10,9 @@
 static atomic_llong written;
 
 int fsync(int fd) {
-  const char *milliseconds = getenv("SLOW_DISK_MS"), *from = getenv("SLOW_DISK_FROM");
-  if (milliseconds && (!from || access(from, F_OK) == 0)) usleep((useconds_t)atoi(milliseconds) * 1000);
+  const char *milliseconds = getenv("SLOW_DISK_MS"), *still = getenv("SLOW_DISK_WHILE");
+  for (int left = milliseconds ? atoi(milliseconds) : 0; left > 0 && (!still || access(still, F_OK) == 0); left -= 10)
+    usleep(10000);
   return (int)syscall(SYS_fsync, fd);
 }
 

@@ -83,6 +83,24 @@ def test_training_goes_on_while_a_slow_disk_takes_a_checkpoint(job, tmp_path, sl
     assert list(stood_still) == [4, 7] and stood_still[4] < 0.5 * stood_still[7], "step 6 waits for the first to end"
 
 
+def test_other_ranks_go_on_while_the_disk_of_one_stands_still(job, tmp_path):
+    """Until the next checkpoint, which waits for the one before."""
+    out, stands = tmp_path / "out", tmp_path / "stands"
+    stands.touch()
+    slow = {"LD_PRELOAD": tiny.SLOW_DISK, "SLOW_DISK_WHILE": str(stands), "SLOW_DISK_MS": str(1000 * tiny.HANG)}
+    path = job(run={"steps": 8, "checkpoint_every": 4}, fabric={"timeout": f"{TIMEOUT} s", "strict": True})
+    ranks = tiny.start_ranks([tiny.command(path, "--out", out)] * 2, variables=[{}, slow])
+    tiny.wait_for_steps(ranks[0], 7)
+    assert (out / "checkpoints/step-00000004.partial").exists() and not tiny.has_checkpoint(out)
+    stands.unlink()
+    for rank in ranks:
+        error = rank.communicate(timeout=tiny.HANG)[1]
+        assert rank.returncode == 0, error
+    assert sorted(path.parent.name for path in out.glob("checkpoints/*/COMMITTED")) == [
+        f"step-{step:08}" for step in (4, 8)]
+    assert [entry["step"] for entry in tiny.read_log(out) if "checkpoint_seconds" in entry] == [5]
+
+
 def start_until_it_saves(path, out):
     """Two processes, the first of which is writing a checkpoint's model."""
     ranks = tiny.start_ranks([tiny.command(path, "--out", out)] * 2)

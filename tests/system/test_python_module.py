@@ -266,11 +266,12 @@ def test_the_wheel_has_the_version_of_the_program_and_the_packages_that_it_needs
     assert within <= {Requirement(item) for item in json.loads(requires)}
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    """The Python of an environment that the wheel is installed into."""
+PIP = [tiny.PYTHON, "-m", "pip", "--disable-pip-version-check"]
+
+
+def made_wheel(folder):
+    """A wheel of the project's CMake rules around the programs that are built already."""
     pytest.importorskip("scikit_build_core.build")
-    folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for name in ("cmake", "python", "clusters", "recipes", "demo"):
         shutil.copytree(tiny.ROOT / name, source / name)
@@ -278,15 +279,22 @@ def wheel(tmp_path_factory):
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(tiny.ROOT / name, source / name)
     (source / "CMakeLists.txt").write_text(WHEEL.format(built=Path(tiny.PROGRAM).resolve().parent))
-    pip = [tiny.PYTHON, "-m", "pip", "--disable-pip-version-check"]
-    built = tiny.run([*pip, "wheel", source, "--no-deps", "--no-build-isolation", "--no-index", "-w", folder])
+    built = tiny.run([*PIP, "wheel", source, "--no-deps", "--no-build-isolation", "--no-index", "-w", folder])
     assert built.returncode == 0, built.stdout + built.stderr
+    return next(folder.glob("switchyard-*.whl"))
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """The Python of an environment that a wheel is installed into; SWITCHYARD_WHEEL: one that is there already."""
+    folder = tmp_path_factory.mktemp("wheel")
+    file = os.environ.get("SWITCHYARD_WHEEL") or made_wheel(folder)
     venv.create(folder / "venv", symlinks=True, with_pip=False)
     python = folder / "venv/bin/python"
     packages = next((folder / "venv/lib").glob("python*/site-packages"))
     (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    done = tiny.run([*pip, "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed",
-                     *folder.glob("switchyard-*.whl")])
+    (packages / "torch").symlink_to(Path(sysconfig.get_path("purelib")) / "torch")  # whose libraries the programs take
+    done = tiny.run([*PIP, "--python", python, "install", "--no-deps", "--no-index", "--ignore-installed", file])
     assert done.returncode == 0, done.stdout + done.stderr
     return python
 
@@ -310,6 +318,20 @@ def test_the_installed_wheel_is_a_module_and_a_program(wheel, tmp_path):
     told = from_wheel(wheel, "-m", "switchyard", "simulate", "--model", "7b", "--context", "1024", "--sequences", "16",
                       "--cluster", "h100-80g", "--strategy", "4,2,1", "--json", cwd=tmp_path)
     assert json.loads(told.splitlines()[-1])["step_seconds"] > 0
+
+
+def test_the_installed_wheel_trains(wheel, tmp_path, corpus):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "2,1,1")], run={"steps": 2})
+    from_wheel(wheel, "-m", "switchyard", "train", job, "--out", tmp_path / "run", cwd=tmp_path)
+    assert [entry["step"] for entry in tiny.read_log(tmp_path / "run")] == [1, 2]
+
+
+@pytest.mark.skipif("SWITCHYARD_WHEEL" not in os.environ, reason="that of the tests has programs of the build folder")
+def test_an_installed_wheel_looks_for_libraries_only_beside_itself(wheel):
+    module = next(wheel.parents[1].glob("lib/python*/site-packages/switchyard"))
+    for path in (module / "bin/switchyard", module / "bin/switchyard-device", next(module.glob("_native*.so"))):
+        folders = re.search(r"\(RUNPATH\) .*\[(.*)\]", tiny.run(["readelf", "-d", path]).stdout)[1].split(":")
+        assert folders and all(folder.startswith("$ORIGIN/") for folder in folders), (path.name, folders)
 
 
 def test_an_installed_module_without_its_program_says_so(wheel, tmp_path):

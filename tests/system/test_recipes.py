@@ -176,3 +176,20 @@ def test_recipes_are_simulated_without_their_data(tmp_path):
     wrong = tiny.run([tiny.PROGRAM, "simulate", recipe, "--cluster", "a800-80g", "--lengths", "gitlab"])
     assert wrong.returncode == 2 and wrong.stderr == (
         "switchyard: gitlab: can't read the histogram of lengths. Check the path, or use one of commoncrawl, github.\n")
+
+
+def test_a_recipe_is_planned_from_anywhere_with_its_own_lengths_beside_what_was_published(tmp_path):
+    recipe = RECIPES / "hotspa" / "7b-8gpu-commoncrawl.toml"
+    planned = tiny.run([tiny.PROGRAM, "plan", recipe, "--cluster", "a800-80g", "--seconds", 2, "--json"], cwd=tmp_path)
+    assert planned.returncode == 0, planned.stderr
+    assert "synthetic" not in planned.stderr + planned.stdout
+    row, *buckets = planned.stdout[planned.stdout.index("\nthe job's own "):].splitlines()[1:5]
+    assert [re.match(r"  to (\d+): ([\d,]+), ", line).groups() for line in buckets] == [
+        ("32768", "1,4,2"), ("16384", "2,2,2"), ("4096", "8,1,1")]
+    lengths = tmp_path / "lengths.json"
+    lengths.write_text((RECIPES / "lengths" / "commoncrawl.json").read_text())
+    simulated = figures("simulate", recipe, "--cluster", "a800-80g", "--lengths", lengths)
+    assert float(re.search(r"([\d.]+) s ", row)[1]) == pytest.approx(simulated["step_seconds"], rel=0.01)
+    for bucket in json.loads(planned.stdout.splitlines()[-1])["chosen"]:
+        stages = [stage for group in bucket["full"]["groups"] for stage in group["stages"]]
+        assert sorted(rank for stage in stages for rank in stage["ranks"]) == list(range(8))

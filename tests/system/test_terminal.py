@@ -83,3 +83,11 @@ def test_lines_follow_the_width_of_a_terminal_that_is_resized(train, tmp_path):
         rest = said + "".join(iter(terminal.read, ""))
         assert terminal.process.wait(timeout=tiny.HANG) == 128 + signal.SIGTERM
         assert max(widths(rest)) < 40 and "stopped after step" in rest, rest
+
+
+def test_what_data_preparation_shows_fits_the_terminal(tmp_path):
+    (tmp_path / "text.txt").write_text("Some text.\n" * 20000)
+    words = [tiny.PROGRAM, "data", "prepare", "--input", "text.txt", "--tokenizer", "train:300", "--out", "data"]
+    status, said = tiny.on_terminal(words, columns=40, cwd=tmp_path)
+    assert status == 0 and max(widths(said)) < 40, said
+    assert re.search("^tokenizing: 1 documents", "\n".join(lines_that_stay(said)), re.MULTILINE)

@@ -81,19 +81,34 @@ def test_a_model_written_by_transformers_in_shards_trains_from_its_loss(tmp_path
     assert log[0]["loss"] == pytest.approx(loss_in_transformers(tmp_path / "model"), rel=ROUNDING)
 
 
-def test_training_goes_on_at_longer_context_with_yarn(tmp_path, data):
+# What a job sets beside model.path of a model of 16 positions, and what the export of its run then tells.
+LONGER = {
+    "yarn": ({"factor": 3.0}, {"factor": 3.0, "original_max_position_embeddings": 16, "beta_fast": 32.0,
+                               "beta_slow": 1.0}),
+    "llama3": ({"factor": 3.0, "original_context": 16.0}, {
+        "factor": 3.0, "original_max_position_embeddings": 16, "low_freq_factor": 1.0, "high_freq_factor": 4.0}),
+    "linear": ({"factor": 3.0}, {"factor": 3.0}),
+}
+
+
+@pytest.mark.parametrize("kind", LONGER)
+def test_training_goes_on_at_longer_context(tmp_path, data, kind):
+    given, told = LONGER[kind]
     torch.manual_seed(5)
     config = LlamaConfig(hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-                         intermediate_size=46, vocab_size=67, max_position_embeddings=16)
+                         intermediate_size=46, vocab_size=67, max_position_embeddings=16,
+                         initializer_range=0.3)  # so that positions count
     AutoModelForCausalLM.from_config(config).save_pretrained(tmp_path / "short")
-    longer = {"path": str(tmp_path / "short"), "rope_theta": 2e4, "rope_scaling": {"type": "yarn", "factor": 3.0}}
+    longer = {"path": str(tmp_path / "short"), "rope_theta": 2e4, "rope_scaling": {"type": kind} | given}
     log, out = train(tmp_path, data, [(48, "1,2,1")], model=longer, run={"steps": 2, "checkpoint_every": 1})
     exported = out / "checkpoints" / "step-00000001" / "model"
     written = json.loads((exported / "config.json").read_text())
     assert written["rope_theta"] == 2e4 and written["max_position_embeddings"] == 48
-    assert written["rope_scaling"] == {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 16,
-                                       "beta_fast": 32.0, "beta_slow": 1.0}
+    assert written["rope_scaling"] == {"rope_type": kind} | told
     assert log[-1]["loss"] == pytest.approx(loss_in_transformers(exported), rel=ROUNDING)
+    plain, _ = train(tmp_path, data, [(48, "1,2,1")], run={"steps": 1},
+                     model={"path": str(exported), "rope_scaling": {"factor": 0.0}})
+    assert plain[0]["loss"] != pytest.approx(log[-1]["loss"], rel=1e-3)
 
 
 def test_training_goes_on_at_longer_context_with_dynamic_scaling(tmp_path, data):

@@ -1,9 +1,11 @@
-"""log.wandb: a stand-in for the package writes down what it is given."""
+"""log.wandb: a stand-in for the package writes down what it is given; the real one, where it is installed, keeps it."""
 
+import importlib.util
 import json
 import os
 import signal
 import subprocess
+import time
 
 import pytest
 import tiny_runs as tiny
@@ -118,3 +120,52 @@ def test_an_interpreter_that_does_not_start_is_reported_and_the_run_goes_on(tmp_
 def test_a_run_without_a_folder_sends_nothing_and_says_so(tmp_path, corpus, package):
     done = tiny.run(tiny.command(job_of(tmp_path, corpus)), environment=package)
     assert done.returncode == 0 and "log.wandb: it sends what the folder has, so it is left out" in done.stderr
+
+
+# What an offline run of the real package has kept: its name, identity and settings, and the figures of each line. The
+# file has a header, then records in pieces with heads of 7 bytes; no piece crosses a block's end.
+KEPT = """\
+import json, sys
+from wandb.proto.wandb_internal_pb2 import Record
+
+HEAD, BLOCK, LAST_PIECES = 7, 32768, (1, 4)
+kept, record, at = {"lines": []}, b"", HEAD
+content = open(sys.argv[1], "rb").read()
+while at < len(content):
+    if BLOCK - at % BLOCK < HEAD:
+        at += BLOCK - at % BLOCK
+        continue
+    size = int.from_bytes(content[at + 4:at + 6], "little")
+    record += content[at + HEAD:at + HEAD + size]
+    if content[at + 6] in LAST_PIECES:
+        message, record = Record.FromString(record), b""
+        if message.HasField("run"):
+            kept["run"] = {"name": message.run.display_name, "id": message.run.run_id,
+                           "config": {item.key: json.loads(item.value_json) for item in message.run.config.update}}
+        elif message.HasField("history"):
+            kept["lines"].append({"".join(item.nested_key) or item.key: json.loads(item.value_json)
+                                  for item in message.history.item})
+    at += HEAD + size
+print(json.dumps(kept))
+"""
+
+
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is None, reason="the package wandb is not installed")
+def test_the_real_package_keeps_a_run_and_its_resumed_rest_offline(tmp_path, corpus):
+    environment = tiny.ENVIRONMENT | {"WANDB_MODE": "offline", "SWITCHYARD_PYTHON": tiny.PYTHON, "HOME": str(tmp_path)}
+    job, out = job_of(tmp_path, corpus), tmp_path / "out"
+    tiny.train(job, "--out", out, environment=environment)
+    time.sleep(1)  # it names folders by the second
+    log = tiny.train(job, "--out", out, "--resume", out, "--steps", 4, environment=environment)
+    kept = []
+    for path in sorted(out.glob("wandb/offline-run-*/run-*.wandb")):
+        told = tiny.run([tiny.PYTHON, "-c", KEPT, path], environment=environment)
+        assert told.returncode == 0, told.stderr
+        kept.append(json.loads(told.stdout))
+    assert ([(part["run"]["name"], part["run"]["config"]["run"]["steps"]) for part in kept]
+            == [("out", 3), ("out", 4)])
+    assert {part["run"]["id"] for part in kept} == {(out / "wandb-id").read_text().strip()}
+    lines = [line for part in kept for line in part["lines"]]
+    assert ([(line["step"], line["train/loss"]) for line in lines if "train/loss" in line]
+            == [(entry["step"], entry["loss"]) for entry in log])
+    assert [line["step"] for line in lines if "validation/loss" in line] == [2, 3, 4]

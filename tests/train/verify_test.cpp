@@ -19,10 +19,10 @@ struct Model {
 };
 const std::vector<Model>& fixture_list() {
   static const std::vector<Model> kModels = {
-      {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}}, {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
-      {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},  {"llama-dynamic", 2, {1, 2, 3, 6}, {4, 5, 7, 8}},
-      {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},     {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}},
-      {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
+      {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}},  {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
+      {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},   {"llama-dynamic", 2, {1, 2, 3, 6}, {4, 5, 7, 8}},
+      {"llama-linear", 2, {1, 2, 4}, {3, 5, 7, 8}},  {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},
+      {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}}, {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
   return kModels;
 }
 
