@@ -90,7 +90,7 @@ int run(const Options& options) {
   if (launch.rank == 0) status.emplace("evaluate", "loading the model", lines_of(options.json));
   settings.progress = [&](i64 done, i64 all) {
     if (status)
-      status->now(fmt::format("{} of {} tokens", format_count(static_cast<double>(done)),
+      status->now(fmt::format("evaluating, {} of {} tokens", format_count(static_cast<double>(done)),
                               format_count(static_cast<double>(all))));
   };
   const std::optional<train::ValidationRecord> record = train::evaluate(settings, launch);

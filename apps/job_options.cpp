@@ -158,8 +158,7 @@ void add_cluster_option(CLI::App& command, std::string& cluster) {
       .add_option("--cluster", cluster,
                   "Name of a shipped cluster, a cluster file, or a profile; NAME:4x8 or NAME:HOSTFILE puts its devices "
                   "on these hosts")
-      ->required()
-      ->type_name("NAME|FILE");
+      ->type_name("NAME|FILE REQUIRED");  // require_cluster says which there are
 }
 
 JobOptions with_context(JobOptions options) {

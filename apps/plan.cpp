@@ -54,6 +54,7 @@ struct Opened {
 
 // Buckets of the job are kept for comparison. sequences: documents per step; 0: the job's own number.
 Opened open(const Options& options, i64 sequences) {
+  config::require_cluster(options.cluster);
   Opened opened;
   JobOptions given = options.job;
   if (sequences > 0) given.sequences = sequences;

@@ -152,6 +152,7 @@ struct Simulated {
 };
 
 Simulated simulated(const Options& options, const Progress& progress) {
+  config::require_cluster(options.cluster);
   config::Errors errors;
   config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
   cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);

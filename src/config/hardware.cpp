@@ -515,6 +515,10 @@ cluster::Cluster load_cluster(const std::string& spec, std::optional<int> ranks)
   return is_cluster_file(spec) ? load_hardware(spec, ranks).placement() : cluster::from_spec(spec);
 }
 
+void require_cluster(const std::string& spec) {
+  if (spec.empty()) user_error("no cluster is named. Give --cluster one of {}, or a cluster file.", known_names());
+}
+
 Hardware load_hardware(const std::string& spec, std::optional<int> ranks) {
   for (const ShippedCluster& shipped : shipped_clusters()) {
     if (shipped.name != spec) continue;

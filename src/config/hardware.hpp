@@ -25,6 +25,9 @@ std::span<const ShippedCluster> shipped_clusters();
 /// is wrong and how to fix it
 cluster::Hardware load_hardware(const std::string& spec, std::optional<int> ranks = std::nullopt);
 
+/// UserError with the known names if the text is empty.
+void require_cluster(const std::string& spec);
+
 /// Whether load_hardware takes it: it names devices and links, too, and not hosts alone.
 bool is_cluster_file(const std::string& spec);
 

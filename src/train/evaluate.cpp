@@ -70,6 +70,10 @@ ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<d
                                                     : data::sampler_of(sources, job).epoch();
   i64 tokens = 0;
   for (const data::Sequence& sequence : sequences) tokens += sequence.count;
+  const auto progress = [&](i64 done) {
+    if (settings.progress && fabric.rank() == 0) settings.progress(done, tokens);
+  };
+  progress(0);
   std::optional<ValidationRecord> sum;
   for (std::vector<data::Sequence>& part : divided(sequences, settings.tokens_per_rank * fabric.size())) {
     validation.take(std::move(part));
@@ -78,7 +82,7 @@ ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<d
       add(*sum, record);
     else
       sum = record;
-    if (settings.progress && fabric.rank() == 0) settings.progress(sum->all.tokens, tokens);
+    progress(sum->all.tokens);
   }
   sum->time = Seconds{seconds_since(began)};
   return *sum;

@@ -12,7 +12,7 @@ namespace switchyard::train {
 
 /// job: model.path is the folder with the weights, the data is what they are evaluated on. sequences: so many of its
 /// documents, those that [validation] with this number would take; 0: all, once each. progress: is called on rank 0
-/// with the tokens that are done and all tokens, after tokens_per_rank for each rank.
+/// with the tokens that are done and all tokens, before the first of them and after tokens_per_rank for each rank.
 struct EvaluateSettings {
   config::Job job{};
   i64 sequences = 0;

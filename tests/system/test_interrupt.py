@@ -186,15 +186,16 @@ def test_a_signal_is_answered_and_no_validation_delays_the_end(tmp_path, corpus,
     assert validated == steps[:-1] and tiny.has_checkpoint(out)
 
 
-@pytest.mark.parametrize("asked", [[0, 1], [0], [1]], ids=["all", "rank 0", "rank 1"])
-def test_processes_stop_after_the_same_step_whichever_of_them_is_asked(tmp_path, corpus, asked):
+@pytest.mark.parametrize(("asked", "sent"), [([0, 1], signal.SIGUSR1), ([0, 1], signal.SIGTERM), ([0], signal.SIGTERM),
+                                             ([1], signal.SIGTERM)], ids=["all, as Slurm", "all", "rank 0", "rank 1"])
+def test_processes_stop_after_the_same_step_whichever_of_them_is_asked(tmp_path, corpus, asked, sent):
     ranks, out = start_endless(tmp_path, corpus, "torchrun's variables")
     tiny.wait_for_steps(ranks[0], 2)
     for rank in asked:
-        ranks[rank].send_signal(signal.SIGTERM)
-    expect_stopped(ranks[0], out, signal.SIGTERM)
+        ranks[rank].send_signal(sent)
+    expect_stopped(ranks[0], out, sent)
     error = ranks[1].communicate(timeout=tiny.HANG)[1]
-    assert ranks[1].returncode == 128 + signal.SIGTERM, error
+    assert ranks[1].returncode == 128 + sent, error
 
 
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")

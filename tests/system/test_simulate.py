@@ -108,10 +108,11 @@ def test_the_trace_has_a_process_for_each_rank_that_works_within_the_step(job, t
 
 
 @pytest.mark.parametrize("cluster, told", [
-    ("nowhere", "is neither a file nor a known name"), ("demo", "don't fit on 1 host")], ids=["unknown", "too small"])
+    ("", "no cluster is named. Give --cluster one of a100-80g, a800-80g, demo, h100-80g, h200-141g, or a cluster file."),
+    ("nowhere", "is neither a file nor a known name"), ("demo", "don't fit on 1 host")], ids=["none", "unknown", "too small"])
 def test_an_impossible_cluster_is_reported(tmp_path, corpus, cluster, told):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "8,1,1")], run={"ranks": 8})
-    result = simulate(job, "--cluster", cluster)
+    result = simulate(job, *(["--cluster", cluster] if cluster else []))
     assert result.returncode == 2 and told in result.stderr and result.stdout == "", result.stderr
 
 
