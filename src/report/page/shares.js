@@ -54,7 +54,7 @@ function partsPlot(into, parts) {
       into, "shares of the step: " + each.join("; "), 50 + 38 * parts.length, words, parts, PARTS,
       (field, left, right) => ({
         middle: left.map((from, p) => (from + right[p]) / 2),
-        label: parts.map((one) => (one[field] > (narrow ? 0.16 : 0.05) ? percent(one[field]) : ""))
+        label: parts.map((one) => (one[field] > (narrow ? 0.2 : 0.05) ? percent(one[field]) : ""))
       }));
   PARTS.forEach(([field], p) => {
     figure.text({field: "middle"}, {field: "y"}, {field: "label"}, {
