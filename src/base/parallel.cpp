@@ -4,6 +4,7 @@
 #include <atomic>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -31,7 +32,10 @@ void parallel_for(size_t count, const std::function<void(size_t)>& body) {
   };
   std::vector<std::thread> others;
   const size_t threads = std::min({count, kMostThreads, static_cast<size_t>(std::thread::hardware_concurrency())});
-  while (others.size() + 1 < threads) others.emplace_back(work);
+  try {
+    while (others.size() + 1 < threads) others.emplace_back(work);
+  } catch (const std::system_error&) {  // no more threads are to be had
+  }
   work();
   for (std::thread& thread : others) thread.join();
   if (failed) std::rethrow_exception(failed);

@@ -227,7 +227,8 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
       known.push_back(std::move(fresh));
       same = known.rbegin();
     }
-    const Names& known_names = same->numbers.names();  // shared where they are equal, so that lists can be told apart
+    const Names& known_names =
+        same->numbers.names();  // equal names are shared: equal lists are known by their pointers
     const Names& names = known_names && *known_names == *numbers.names() ? known_names : numbers.names();
     const auto moves =
         direct ? patterns_of(sorted(sum ? direct->reduce_unit(same->slices) : direct->switch_unit(same->slices)))

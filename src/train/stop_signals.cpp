@@ -53,7 +53,7 @@ StopSignals::StopSignals() {
     ::sigaction(kStopSignals[i], &action, &before[i]);
     if (before[i].sa_handler == SIG_IGN) ::sigaction(kStopSignals[i], &before[i], nullptr);
   }
-  std::signal(SIGPIPE, SIG_IGN);  // from now on: the end of who reads the output, as of `tee` at a Ctrl-C, is no reason
+  std::signal(SIGPIPE, SIG_IGN);
 }
 
 StopSignals::~StopSignals() {

@@ -12,7 +12,8 @@ inline constexpr std::array kStopSignals = {SIGINT, SIGTERM, SIGUSR1};
 /// While one lives, the first SIGINT, SIGTERM or SIGUSR1 (Slurm's --signal) does not end this process, but is kept for
 /// the run, which stops after its step. After a SIGINT or SIGTERM another one ends the process at once; a SIGTERM only
 /// if it comes more than a second later, because a launcher may pass on what the scheduler has sent to all processes. A
-/// SIGINT that was ignored before stays ignored. Ranks that are threads have one each.
+/// SIGINT that was ignored before stays ignored. Ranks that are threads have one each. From the first one on SIGPIPE is
+/// ignored: that nobody reads the output any more, such as `tee` after a Ctrl-C, ends no run.
 class StopSignals {
  public:
   StopSignals();
