@@ -33,7 +33,7 @@ def program():
     here = Path(__file__).resolve().parent
     places = [here / "bin/switchyard", here.parents[1] / "build/switchyard"]
     if here.parent.name == "python":  # not an environment's own script, which would start this module again
-        places.append(here.parents[3] / "bin/switchyard")
+        places.append(here.parents[1].parent.parent / "bin/switchyard")
     for place in places:
         if place.is_file():
             return str(place)

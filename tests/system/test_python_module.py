@@ -251,6 +251,13 @@ def test_it_finds_the_program_of_its_prefix(tmp_path, monkeypatch):
     assert missing.returncode == 1 and "Install the wheel, or set SWITCHYARD_PROGRAM." in missing.stderr
 
 
+def test_its_source_folder_may_lie_in_the_root_folder(monkeypatch):
+    monkeypatch.delenv("SWITCHYARD_PROGRAM")
+    monkeypatch.setattr(switchyard, "__file__", "/no-such-folder/python/switchyard/__init__.py")
+    with pytest.raises(switchyard.Error, match="there is no program at /no-such-folder/python/switchyard/bin"):
+        switchyard.program()
+
+
 def test_the_wheel_has_the_version_of_the_program_and_the_packages_that_it_needs(tmp_path, monkeypatch):
     build = pytest.importorskip("scikit_build_core.build")
     monkeypatch.chdir(tiny.ROOT)
