@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <string_view>
 
 #include "fixtures.hpp"
 #include "ir/operators/activation.hpp"
@@ -12,7 +14,7 @@ namespace {
 
 ir::Graph gpt2() { return build(fixture_model("gpt2"), precision_from("fp32"), Output::loss); }
 
-const ir::Param& param(const ir::Graph& graph, const std::string& name) {
+const ir::Param& param(const ir::Graph& graph, std::string_view name) {
   return *std::find_if(graph.params().begin(), graph.params().end(),
                        [&](const ir::Param& p) { return p.name == name; });
 }
