@@ -1,3 +1,6 @@
+# Layers with parsers of external files, which tests/fuzz calls. Coverage costs time in all tests of a build.
+set(SWITCHYARD_PARSERS config data files)
+
 # switchyard_layer(NAME [LINKS layer... TORCH MPI]): src/NAME is one static library, tests/NAME has its tests.
 # A layer without sources is a header-only target. SWITCHYARD_OPTIONS_NAME: its own options, with which it can't share
 # a precompiled header.
@@ -65,14 +68,16 @@ function(switchyard_layer name)
     target_include_directories(switchyard_${name} PUBLIC ${SWITCHYARD_INCLUDE})
     target_link_libraries(switchyard_${name} PUBLIC ${links} PRIVATE ${own_links})
     switchyard_target_options(switchyard_${name})
-    if(SWITCHYARD_FUZZ)
+    set(kind ${torch}layers)
+    if(SWITCHYARD_FUZZ AND name IN_LIST SWITCHYARD_PARSERS)
       target_compile_options(switchyard_${name} PRIVATE -fsanitize=fuzzer-no-link)  # coverage, which leads the fuzzer
+      set(kind covered_layers)
     endif()
     switchyard_unity(switchyard_${name} ${sources})
     if(DEFINED SWITCHYARD_OPTIONS_${name})
       target_compile_options(switchyard_${name} PRIVATE ${SWITCHYARD_OPTIONS_${name}})
     else()
-      switchyard_precompiled(switchyard_${name} ${torch}layers)
+      switchyard_precompiled(switchyard_${name} ${kind})
     endif()
   else()
     add_library(switchyard_${name} INTERFACE)

@@ -4,13 +4,15 @@ set(SWITCHYARD_STD_HEADERS <algorithm> <array> <atomic> <chrono> <cmath> <condit
     <deque> <filesystem> <fstream> <functional> <iterator> <limits> <map> <memory> <mutex> <numeric> <optional> <random>
     <set> <span> <sstream> <string> <string_view> <thread> <tuple> <unordered_map> <utility> <variant> <vector>)
 set(SWITCHYARD_PRECOMPILED_layers ${SWITCHYARD_STD_HEADERS} <fmt/format.h> <nlohmann/json.hpp>)
+set(SWITCHYARD_PRECOMPILED_covered_layers ${SWITCHYARD_PRECOMPILED_layers})
 set(SWITCHYARD_PRECOMPILED_tests ${SWITCHYARD_PRECOMPILED_layers} <gmock/gmock.h> <gtest/gtest.h>)
 set(SWITCHYARD_TORCH_HEADERS <ATen/Parallel.h> <ATen/core/Tensor.h>)
 set(SWITCHYARD_PRECOMPILED_torch_layers ${SWITCHYARD_PRECOMPILED_layers} ${SWITCHYARD_TORCH_HEADERS})
 set(SWITCHYARD_PRECOMPILED_torch_tests ${SWITCHYARD_PRECOMPILED_tests} ${SWITCHYARD_TORCH_HEADERS})
 
-# switchyard_precompiled(TARGET KIND): the headers above for layers, tests, torch_layers or torch_tests. Targets of one
-# kind are compiled with the same options: the first one's precompiled header serves all.
+# switchyard_precompiled(TARGET KIND): the headers above for layers, covered_layers (those of fuzzers), tests,
+# torch_layers or torch_tests. Targets of one kind are compiled with the same options: the first one's precompiled
+# header serves all.
 function(switchyard_precompiled target kind)
   if(NOT SWITCHYARD_UNITY)
     return()

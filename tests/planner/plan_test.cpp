@@ -5,7 +5,9 @@
 
 #include <functional>
 #include <regex>
+#include <span>
 
+#include "../cases.hpp"
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "small_problems.hpp"
@@ -197,7 +199,8 @@ TEST(Plan, remedies_of_a_refusal_help) {
   EXPECT_NO_THROW(Planner(with(needed)).check_fits());
   EXPECT_THROW(Planner(with(not_enough)).check_fits(), UserError);
   int contexts = 0, ranks = 0;
-  for (const i64 memory : {not_enough, needed * 9 / 10, needed * 7 / 10, needed / 2}) {
+  const std::vector<i64> too_little{needed * 7 / 10, not_enough, needed * 9 / 10, needed / 2};
+  for (const i64 memory : std::span(too_little).first(cases(4u, 1u))) {
     const std::string said = refusal(with(memory));
     std::smatch match;
     EXPECT_NE(said, "");
@@ -216,8 +219,8 @@ TEST(Plan, remedies_of_a_refusal_help) {
       EXPECT_EQ(refusal(shorter), "") << said;
     }
   }
-  EXPECT_GT(ranks, 1);
-  EXPECT_GT(contexts, 1);
+  EXPECT_GT(ranks, cases(1, -1));
+  EXPECT_GT(contexts, cases(1, -1));
 }
 
 }  // namespace
