@@ -24,21 +24,29 @@
 namespace switchyard::apps {
 namespace {
 
-// Measuring the machine takes a minute or two, which nobody should wait for a job that its budget can't hold: one whose
-// strategies are to be planned, if none fits; else one whose first step doesn't.
-void refuse_what_cannot_fit(const config::Job& job, bool planned, const std::optional<cluster::Hardware>& emulated) {
-  if (job.run.memory_budget.count == 0) return;
-  cluster::Hardware any = config::load_hardware("h100-80g:1x1");  // memory doesn't depend on rates
-  any.hosts = emulated ? emulated->hosts : 1;
-  any.devices_per_host = job.run.ranks / any.hosts;
+// Measuring the machine takes a minute or two, which nobody should wait for a job that its budget can't hold. Memory
+// doesn't depend on rates, so that any device stands for those that would be measured.
+cluster::Hardware unmeasured(const config::Job& job, int hosts) {
+  cluster::Hardware any = config::load_hardware("h100-80g:1x1");
+  any.hosts = hosts;
+  any.devices_per_host = job.run.ranks / hosts;
   any.device.memory = job.run.memory_budget;
   any.device.reserve = {};
-  if (planned) {
-    planner::Request request = request_of(job, any, 1);
-    request.allowed = {};
-    planner::Planner(std::move(request)).check_fits();
-    return;
-  }
+  return any;
+}
+
+// For a job whose strategies are to be planned.
+void refuse_if_no_strategy_fits(const config::Job& job) {
+  if (job.run.memory_budget.count == 0) return;
+  planner::Request request = request_of(job, unmeasured(job, 1), 1);
+  request.allowed = {};
+  planner::Planner(std::move(request)).check_fits();
+}
+
+// For a job with strategies.
+void refuse_if_its_first_step_does_not_fit(const config::Job& job, int hosts) {
+  if (job.run.memory_budget.count == 0) return;
+  const cluster::Hardware any = unmeasured(job, hosts);
   const compiler::Plans plans = compiler::plans_of(job, any.placement());
   const PlannedStep first = first_steps(job, plans, any, 1, {}).front();
   train::require_room(first.program, first.plan, plans, job.run.memory_budget.count);
@@ -92,12 +100,17 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   const auto say = [&](const std::string& text) {
     if (status) status->say("plan: " + text);
   };
-  if (planned || !known) refuse_what_cannot_fit(job, planned, emulated);
-  if (status) status->now(known ? "reading the cluster" : "measuring this machine");
-  const cluster::Hardware hardware =
-      known ? *emulated
-            : train::machine_profile(job, launch, train::profile_folder(environment), say, train::profile, emulated)
-                  .hardware;
+  if (planned) refuse_if_no_strategy_fits(job);
+  if (status) status->now(known ? "reading the cluster" : "reading the machine's profile");
+  const auto before_measuring = [&] {
+    if (status) status->now("checking the memory");
+    if (!planned) refuse_if_its_first_step_does_not_fit(job, emulated ? emulated->hosts : 1);
+    if (status) status->now("measuring this machine");
+  };
+  const cluster::Hardware hardware = known ? *emulated
+                                           : train::machine_profile(job, launch, train::profile_folder(environment),
+                                                                    say, train::profile, emulated, before_measuring)
+                                                 .hardware;
   if (emulated) emulated = hardware;
   if (!planned)
     return {.job = std::move(job),

@@ -29,8 +29,8 @@ struct TokenClash {
   i64 id = 0;
   std::string first, second;
 };
-/// The lowest id that tokenizer.json of two folders gives to different tokens; nothing where there is none, also because
-/// a folder has no such file. UserError: it is not a JSON object.
+/// The lowest id that tokenizer.json of two folders gives to different tokens; nothing where there is none, also
+/// because a folder has no such file. UserError: it is not a JSON object.
 std::optional<TokenClash> token_clash(const std::filesystem::path& first, const std::filesystem::path& second);
 
 /// dtype: f32 or bf16. vocab_multiple: the embedding and the head get rows of zeros up to a multiple of so many, and so

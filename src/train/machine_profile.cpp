@@ -77,7 +77,7 @@ std::string profile_folder(const std::function<std::optional<std::string>(const 
 
 config::Profile machine_profile(const config::Job& job, const comm::Launch& launch, const std::string& folder,
                                 const std::function<void(const std::string&)>& say, const Measure& measure,
-                                const std::optional<cluster::Hardware>& emulated) {
+                                const std::optional<cluster::Hardware>& emulated, const std::function<void()>& before) {
   const Precision precision = compiler::precision_of(job.run);
   const ProfileSettings settings = settings_of(job, precision, emulated);
   const config::Machine here = this_machine(settings, launch);
@@ -93,6 +93,7 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
                      : fmt::format("{}/profile-{}{}x{}-{}-{}{}.json", folder, emulated ? "emulated-" : "", here.ranks,
                                    here.threads, here.device, name_of(precision), heads_of(settings));
   if (auto kept = kept_profile(path, settings, precision, here, say)) return std::move(*kept);
+  before();
   say(fmt::format("measuring this machine for the plan; {}",
                   path.empty() ? "the profile is not kept, as HOME is not set" : "kept in " + path));
   config::Profile profile = measure(settings, launch);

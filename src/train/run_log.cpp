@@ -61,8 +61,7 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
 void RunLog::answer_signal() {
   const int signal = StopSignals::received();
   if (signal == 0 || std::exchange(answered_, true)) return;
-  say(fmt::format("{}: the run ends after this step; {}", name_of_signal(signal),
-                  signal == SIGUSR1 ? "SIGINT twice ends it at once" : "another SIGINT or SIGTERM ends it at once"));
+  say(answer_to_signal(signal));
 }
 
 void RunLog::add(const StepRecord& record) {

@@ -64,6 +64,11 @@ StopSignals::~StopSignals() {
 
 int StopSignals::received() { return first_signal; }
 
+std::string answer_to_signal(int signal) {
+  return fmt::format("{}: the run ends after this step; {}", name_of_signal(signal),
+                     signal == SIGUSR1 ? "SIGINT twice ends it at once" : "another SIGINT or SIGTERM ends it at once");
+}
+
 std::string name_of_signal(int signal) {
   switch (signal) {
     case SIGINT:

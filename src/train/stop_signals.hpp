@@ -25,6 +25,8 @@ class StopSignals {
   static int received();
 };
 
+/// "SIGTERM: the run ends after this step; another SIGINT or SIGTERM ends it at once".
+std::string answer_to_signal(int signal);
 /// "SIGTERM"; of one that StopSignals keeps.
 std::string name_of_signal(int signal);
 

@@ -42,13 +42,15 @@ class MachineProfile : public testing::Test {
       return measured;
     };
     return machine_profile(
-        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure, emulated);
+        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure, emulated,
+        [this] { ++begun_; });
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 
   Scratch scratch_;
   config::Profile profile_;
   std::vector<std::string> said_;
+  int begun_ = 0;  // how often something was to be measured
 };
 
 TEST_F(MachineProfile, that_the_job_names_is_used_as_it_is) {
@@ -74,6 +76,7 @@ TEST_F(MachineProfile, that_is_kept_for_as_many_ranks_and_threads_is_used) {
   keep("profile-2x1-cpu-fp64-heads8.json");
   EXPECT_EQ(found(job()).hardware.name, "as kept");
   EXPECT_THAT(said_, ElementsAre());
+  EXPECT_EQ(begun_, 0);
 }
 
 TEST_F(MachineProfile, is_measured_once_and_kept) {
@@ -83,6 +86,7 @@ TEST_F(MachineProfile, is_measured_once_and_kept) {
   said_.clear();
   EXPECT_EQ(found(job()).hardware.name, "as measured") << "from the file";
   EXPECT_THAT(said_, ElementsAre());
+  EXPECT_EQ(begun_, 1);
 }
 
 TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_other_threads_or_broken_is_measured_again) {

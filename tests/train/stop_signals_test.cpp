@@ -73,6 +73,12 @@ TEST(StopSignals, ASchedulersWarningIsNoReasonToEndAtTheFirstTermination) {
             0);
 }
 
+TEST(StopSignals, AreAnsweredWithWhatEndsTheProcessAtOnce) {
+  EXPECT_EQ(answer_to_signal(SIGTERM),
+            "SIGTERM: the run ends after this step; another SIGINT or SIGTERM ends it at once");
+  EXPECT_EQ(answer_to_signal(SIGUSR1), "SIGUSR1: the run ends after this step; SIGINT twice ends it at once");
+}
+
 TEST(StopSignals, AnIgnoredSignalStaysIgnoredAndTheOldActionsComeBack) {
   EXPECT_EQ(ending_of([] {
               std::signal(SIGINT, SIG_IGN);
