@@ -49,16 +49,9 @@ def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
                                             launcher=[*tiny.MPIRUN, "-n", ranks])) == expected
 
 
-def end_cleanly(processes):
-    for process in processes:
-        _, error = process.communicate(timeout=tiny.HANG)
-        assert process.returncode == 0, error
-        assert "switchyard: " not in error, "nobody is refused"
-
-
 def test_processes_with_the_variables_of_torchrun_give_the_bits_of_threads(job, tmp_path):
     path, ranks, expected = job
-    end_cleanly(tiny.start_ranks([tiny.command(path, "--out", tmp_path / "tcp")] * ranks))
+    tiny.end_cleanly(tiny.start_ranks([tiny.command(path, "--out", tmp_path / "tcp")] * ranks))
     assert what_must_be_the_same(tiny.read_log(tmp_path / "tcp")) == expected
 
 
@@ -82,7 +75,7 @@ def step_of_slurm(words, ranks):
 
 def test_tasks_of_a_step_of_slurm_without_pmi_give_the_bits_of_threads(job, tmp_path):
     path, ranks, expected = job
-    end_cleanly(step_of_slurm(tiny.command(path, "--out", tmp_path / "slurm", "--ranks", ranks), ranks))
+    tiny.end_cleanly(step_of_slurm(tiny.command(path, "--out", tmp_path / "slurm", "--ranks", ranks), ranks))
     assert what_must_be_the_same(tiny.read_log(tmp_path / "slurm")) == expected
 
 
@@ -90,7 +83,7 @@ def test_ranks_on_two_hosts_count_their_bytes_between_hosts_and_reach_the_same_l
     path, ranks, expected = job
     processes = tiny.start_ranks([tiny.command(path, "--out", tmp_path / "hosts")] * ranks,
                                  hosts=["first"] * (ranks // 2) + ["second"] * (ranks // 2))
-    end_cleanly(processes)
+    tiny.end_cleanly(processes)
     log = tiny.read_log(tmp_path / "hosts")
     close = 1e-3 if "[compression]" in path.read_text() else 1e-12  # other partial sums are encoded there
     assert [entry["loss"] for entry in log] == pytest.approx([entry["loss"] for entry in expected], rel=close)

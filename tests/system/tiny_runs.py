@@ -154,11 +154,21 @@ def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
     return processes
 
 
+def end_cleanly(ranks):
+    """Waits for the processes, all of which must succeed and none be refused. If one fails, none is left running."""
+    try:
+        for process in ranks:
+            error = process.communicate(timeout=HANG)[1]
+            assert process.returncode == 0, error
+            assert "switchyard: " not in error, "nobody is refused"
+    finally:
+        for process in ranks:
+            process.kill()
+
+
 def train_in_processes(job, ranks, out):
     """Trains with a process for each rank, as torchrun starts them. Returns the lines of log.jsonl."""
-    for process in start_ranks([command(job, "--out", out)] * ranks):
-        error = process.communicate(timeout=HANG)[1]
-        assert process.returncode == 0, error
+    end_cleanly(start_ranks([command(job, "--out", out)] * ranks))
     return read_log(out)
 
 
