@@ -159,8 +159,9 @@ Planned planned(const Options& options, i64 sequences, double part, const Progre
   result.planner =
       std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
-  result.found = search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets,
-                                     search, options.top > 0 ? std::nullopt : std::optional(planner::Effort{}));
+  result.found =
+      search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets, search,
+                          options.top > 0 ? std::nullopt : std::optional(planner::kStepsOfRunnersUp));
   result.seconds = seconds_since(start);
   progress.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));

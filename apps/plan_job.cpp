@@ -540,7 +540,7 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
 
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets,
                                    const std::function<std::function<double()>()>& limit,
-                                   std::optional<planner::Effort> runners_up) {
+                                   std::optional<i64> runners_up) {
   const auto spent = [&] { return limit ? limit() : std::function<double()>(); };
   const planner::Found found =
       planner.plan(top, most_buckets, spent(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); });

@@ -94,7 +94,7 @@ class Contest {
 /// single strategies. limit: makes SearchSettings::spent for each of the two searches; runners_up: as there.
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets = 0,
                                    const std::function<std::function<double()>()>& limit = {},
-                                   std::optional<planner::Effort> runners_up = planner::Effort{});
+                                   std::optional<i64> runners_up = planner::kStepsOfRunnersUp);
 /// Simulates one job for steps with documents of these lengths.
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps);

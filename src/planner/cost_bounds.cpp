@@ -41,7 +41,7 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
 
 // A stage begins when a micro-batch has passed a layer of each stage before it, or more, and unless gradients are split
 // ends before a gradient goes back there: the last stage waits for all others, a stage in the mean for half of them.
-double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range) const {
+double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range, bool with_transfers) const {
   const Placement& p = shape.placement;
   const config::Recompute recompute = shape.recompute;
   const bool split = shape.splits_gradients();
@@ -49,7 +49,7 @@ double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range) co
   const StageMesh mesh = p.code_mesh();
   const Spent &least = units_.least(StageKind::middle, mesh, recompute, capacity, split),
               &through = units_.least(StageKind::middle, mesh, recompute, capacity, split, true);
-  const Transfers::OfRun run = transfers_.least_of_run(p);
+  const Transfers::OfRun run = with_transfers ? transfers_.least_of_run(p) : Transfers::OfRun{};
   const double share = std::min(1.0, run.device_share);
   double sum = 0;
   for (const Sums& sums : sums_[slot(range)]) {
@@ -66,8 +66,8 @@ double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range) co
     const i64 filled = p.pipelines() * capacity;
     const double blocks = shape.blocks(static_cast<int>((sums.tokens + filled - 1) / filled)),
                  beside = blocks * ((shape.blockwise() ? 1 : 2) * run.gather.layer + run.reduce.layer);
-    const double with_transfers = std::max(of_layer + share * beside, beside + share * of_layer);
-    sum += std::max({most * with_transfers, 0.5 * (p.pp - 1) * way + of_layer * layers / p.pp,
+    const double with_both = std::max(of_layer + share * beside, beside + share * of_layer);
+    sum += std::max({most * with_both, 0.5 * (p.pp - 1) * way + of_layer * layers / p.pp,
                      layers * alone(through, sums.longest, p)});
   }
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;

@@ -62,9 +62,9 @@ class CostModel {
 
   /// Lower bounds on seconds(), from sums over the range alone. rough: depends on dp, pp and, where UnitCosts knows how
   /// times grow, on a stage's number of ranks alone (otherwise on their mesh); layers: on dp, pp, mesh, zero and the
-  /// shape's code() alone, without embedding and head.
+  /// shape's code() alone, without embedding and head, with or without what runs transfer, which takes longer to find.
   double rough_bound(const Placement& placement, Range range) const;
-  double layers_bound(const Shape& shape, i64 capacity, Range range) const;
+  double layers_bound(const Shape& shape, i64 capacity, Range range, bool with_transfers = true) const;
   double bound(const Shape& shape, i64 capacity, Range range) const;
   /// Tighter ones than layers_bound(), from the micro-batches into which a step packs the documents, of shapes with the
   /// same dp, pp, mesh, zero and code(), whatever their order and schedule.

@@ -43,22 +43,22 @@ config::Strategy what_counts(config::Strategy strategy) {
 
 }  // namespace
 
-Planner::Model::Model(const Request& request)
-    : units(request.model, request.precision, request.hardware, request.code, request.allowed),
-      transfers(units),
-      costs(units, transfers, workload_of(request.steps, request.context)) {}
+Planner::Model::Model(const std::vector<std::vector<i64>>& steps, i64 context, std::shared_ptr<const LayerCodes> codes)
+    : units(std::move(codes)), transfers(units), costs(units, transfers, workload_of(steps, context)) {}
 
 Planner::Planner(Request request) : request_(std::move(request)) {
   const i64 device = request_.hardware.device.usable().count;
   memory_ = request_.memory > 0 ? std::min(request_.memory, device) : device;
-  model_ = std::make_unique<Model>(request_);
+  model_ = std::make_unique<Model>(request_.steps, request_.context,
+                                   std::make_shared<LayerCodes>(request_.model, request_.precision, request_.hardware,
+                                                                request_.code, request_.allowed));
   shapes_ = shapes(request_.model, request_.hardware.ranks(), request_.limits);
 }
 
-Found Planner::plan(int top, int most_buckets, std::function<double()> spent, std::optional<Effort> runners_up,
+Found Planner::plan(int top, int most_buckets, std::function<double()> spent, std::optional<i64> runners_up,
                     std::function<void(const Choice&)> on_first) const {
   while (helpers_.size() + 1 < std::min(kMostThreads, std::thread::hardware_concurrency()))
-    helpers_.push_back(std::make_unique<Model>(request_));
+    helpers_.push_back(std::make_unique<Model>(request_.steps, request_.context, model_->units.codes()));
   SearchSettings settings{.memory = memory_,
                           .most_buckets = most_buckets,
                           .top = top,

@@ -39,7 +39,7 @@ class Planner {
 
   /// The best plans. most_buckets: 0 for any number. spent, runners_up, on_first: as in SearchSettings.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
-  Found plan(int top, int most_buckets = 0, std::function<double()> spent = {}, std::optional<Effort> runners_up = {},
+  Found plan(int top, int most_buckets = 0, std::function<double()> spent = {}, std::optional<i64> runners_up = {},
              std::function<void(const Choice&)> on_first = {}) const;
   /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
   void check_fits() const;
@@ -75,7 +75,7 @@ class Planner {
 
   /// The model of the step, with what it is made of.
   struct Model {
-    explicit Model(const Request& request);
+    Model(const std::vector<std::vector<i64>>& steps, i64 context, std::shared_ptr<const LayerCodes> codes);
     UnitCosts units;
     Transfers transfers;
     CostModel costs;

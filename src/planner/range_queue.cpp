@@ -10,11 +10,10 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr i64 kStepsOfAnEntry = 2, kStepsOfATime = 1000;
 constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
-constexpr int kZeros = 3;              // stages of ZeRO of a placement: 1 to 3
 
 }  // namespace
 
-RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts)
+RangeQueue::RangeQueue(const CostModel& model, const ShapeIndex& shapes, Range range, i64 memory, Counts& counts)
     : model_(model),
       transfers_(model.transfers()),
       shapes_(shapes),
@@ -22,28 +21,14 @@ RangeQueue::RangeQueue(const CostModel& model, std::span<const Shape> shapes, Ra
       memory_(memory),
       room_(memory == 0 ? std::numeric_limits<i64>::max() : memory - model.least_home_bytes()),
       capacities_(capacities(model, range)),
-      counts_(counts) {
-  const auto uncut = [](Placement placement) {
-    placement.zero = 1;
-    return placement;
-  };
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const bool fresh = i == 0 || uncut(shapes[i].placement) != uncut(shapes[i - 1].placement);
-    placement_.push_back(i == 0 ? 0 : placement_.back() + (fresh ? kZeros : 0));
-    if (fresh) candidates_.resize(candidates_.size() + kZeros);
+      counts_(counts),
+      candidates_(static_cast<size_t>(shapes.placements())) {
+  for (int group = 0; const ShapeIndex::Degrees& degrees : shapes.degrees()) {
+    const int first = degrees.shapes.begin;
+    entries_.push_back(
+        {.value = model.rough_bound(shapes.shape(first).placement, range), .first = first, .group = group++});
   }
-  // Where all meshes of as many ranks have one bound, they are one entry.
-  const bool by_ranks = model.units().shares_rise();
-  const auto alike = [by_ranks](const Placement& a, const Placement& b) {
-    return a.dp == b.dp && a.pp == b.pp && (by_ranks ? a.stage_ranks() == b.stage_ranks() : a.mesh == b.mesh);
-  };
-  for (size_t first = 0, end = 0; first < shapes.size(); first = end) {
-    while (end < shapes.size() && alike(shapes[end].placement, shapes[first].placement)) ++end;
-    entries_.push_back({.value = model.rough_bound(shapes[first].placement, range),
-                        .first = static_cast<int>(first),
-                        .end = static_cast<int>(end)});
-  }
-  counts_.candidates += static_cast<i64>(shapes.size() * capacities_.size());
+  counts_.candidates += static_cast<i64>(shapes.size()) * static_cast<i64>(capacities_.size());
   std::ranges::make_heap(entries_, std::greater<>());
 }
 
@@ -60,7 +45,7 @@ bool RangeQueue::pop(Entry& entry) {
   if (entry.known == Known::degrees)
     expand(entry);
   else if (entry.known == Known::plain_layers)
-    recompute_layers(entry);
+    complete_layers(entry);
   else if (entry.known == Known::layers)
     pack_layers(entry);
   else if (entry.known == Known::packed_layers)
@@ -95,10 +80,12 @@ void RangeQueue::refine() {
   make_exact(options_.size() - 1, seconds);
 }
 
-void RangeQueue::open(double most, const std::function<bool()>& stop) {
+bool RangeQueue::open(double most, size_t entries) {
   opened_ = std::max(opened_, most);
-  while (least() <= most && least() < kNever && !(stop && stop()))
+  const auto left = [&] { return least() <= most && least() < kNever; };
+  for (; left() && entries > 0; --entries)
     if (Entry entry; pop(entry)) add(entry);
+  return !left();
 }
 
 // The placement of the longest documents is also home's, and home takes least memory without copies.
@@ -107,83 +94,68 @@ i64 RangeQueue::room_for(const Placement& placement) const {
 }
 
 void RangeQueue::expand(const Entry& entry) {
-  for (int first = entry.first, end = first; first < entry.end; first = end) {
-    const Placement& placement = shapes_[static_cast<size_t>(first)].placement;
-    std::vector<int> codes;  // a shape of each
-    for (; end < entry.end && shapes_[static_cast<size_t>(end)].placement.mesh == placement.mesh; ++end)
-      if (std::ranges::none_of(codes, [&](int code) { return alike(shape(code), shape(end)); })) codes.push_back(end);
-    if (model_.least_weights(leanest(placement)) > room_) {
-      counts_.memory += (end - first) * static_cast<i64>(capacities_.size());
+  const ShapeIndex::Span meshes = shapes_.degrees(entry.group).meshes;
+  for (int m = meshes.begin; m < meshes.end; ++m) {
+    const ShapeIndex::Mesh& mesh = shapes_.mesh(m);
+    if (model_.least_weights(leanest(shapes_.shape(mesh.shapes.begin).placement)) > room_) {
+      counts_.memory += mesh.shapes.size() * static_cast<i64>(capacities_.size());
       continue;
     }
-    for (const int code : codes) {
-      Shape plain = shape(code);
-      const Known known = plain.recompute == config::Recompute::none ? Known::layers : Known::plain_layers;
+    for (int code = mesh.codes.begin; code < mesh.codes.end; ++code) {
+      const int first = shapes_.code(code).members.front().shape;
+      Shape plain = shapes_.shape(first);
+      const bool is_plain = plain.recompute == config::Recompute::none && !plain.placement.runs_transfer();
+      const Known known = is_plain ? Known::layers : Known::plain_layers;
       plain.recompute = config::Recompute::none;
       for (const i64 capacity : capacities_)
-        push({.value = std::max(entry.value, model_.layers_bound(plain, capacity, range_)),
+        push({.value = std::max(entry.value, model_.layers_bound(plain, capacity, range_, false)),
               .known = known,
-              .first = code,
-              .end = end,
+              .first = first,
+              .group = code,
               .capacity = capacity,
               .zero = plain.placement.zero});
     }
   }
 }
 
-// Code that recomputes takes no less than code that doesn't, and is compiled only where that is not too long.
-void RangeQueue::recompute_layers(const Entry& entry) {
+// Code that recomputes takes no less than code that doesn't, and is compiled only where that is not too long; nor is it
+// known before what runs transfer.
+void RangeQueue::complete_layers(const Entry& entry) {
   Entry recomputed = entry;
   recomputed.known = Known::layers;
-  recomputed.value = std::max(entry.value, model_.layers_bound(shape(entry.first), entry.capacity, range_));
+  recomputed.value = std::max(entry.value, model_.layers_bound(shape(entry), entry.capacity, range_));
   push(recomputed);
 }
 
-std::vector<std::pair<RangeQueue::Layers, double>> RangeQueue::bounds_by_layers(const Entry& entry) const {
-  std::vector<std::pair<Layers, double>> bounds;
-  std::vector<const Shape*> of;  // one of each layers
-  for (int i = entry.first; i < entry.end; ++i) {
-    const Shape& shape = this->shape(i);
-    const Layers layers = layers_of(shape.placement);
-    if (!alike(this->shape(entry.first), shape) ||
-        std::ranges::count(bounds, layers, &std::pair<Layers, double>::first) > 0)
-      continue;
-    bounds.emplace_back(layers, 0);
-    of.push_back(&shape);
-  }
-  const std::vector<double> seconds = model_.packed_layers_bounds(of, entry.capacity, range_);
-  for (size_t i = 0; i < bounds.size(); ++i) bounds[i].second = seconds[i];
-  return bounds;
-}
-
 void RangeQueue::pack_layers(const Entry& entry) {
+  std::vector<const Shape*> of;  // one of each layers
+  for (const int shape : shapes_.code(entry.group).layers) of.push_back(&shapes_.shape(shape));
+  std::vector<double> bounds = model_.packed_layers_bounds(of, entry.capacity, range_);
   Entry packed = entry;
   packed.known = Known::packed_layers;
-  auto bounds = bounds_by_layers(entry);
-  packed.value = std::max(entry.value, std::ranges::min(bounds, {}, &std::pair<Layers, double>::second).second);
-  packed_.emplace(std::pair(entry.first, entry.capacity), std::move(bounds));
+  packed.value = std::max(entry.value, std::ranges::min(bounds));
+  packed_.emplace(std::pair(entry.group, entry.capacity), std::move(bounds));
   push(packed);
 }
 
 void RangeQueue::separate(const Entry& entry) {
-  std::vector<std::pair<Layers, double>> bounds =
-      std::move(packed_.extract(std::pair(entry.first, entry.capacity)).mapped());
+  const ShapeIndex::Code& code = shapes_.code(entry.group);
+  std::vector<double> bounds = std::move(packed_.extract(std::pair(entry.group, entry.capacity)).mapped());
   std::vector<bool> with_sums(bounds.size(), false);
   Entry one = entry;
   one.known = Known::sums;
-  for (; one.first < entry.end; ++one.first) {
-    const Shape& shape = this->shape(one.first);
-    if (!alike(this->shape(entry.first), shape)) continue;
+  for (const ShapeIndex::Member& member : code.members) {
+    const Shape& shape = shapes_.shape(member.shape);
     if (!may_fit(shape, entry.capacity)) {
       ++counts_.memory;
       continue;
     }
-    const auto bound = std::ranges::find(bounds, layers_of(shape.placement), &std::pair<Layers, double>::first);
-    const auto at = static_cast<size_t>(bound - bounds.begin());
-    if (!with_sums[at])
-      bound->second = std::max({entry.value, bound->second, model_.bound(shape, entry.capacity, range_)});
-    with_sums[at] = true;
-    one.value = bound->second;
+    const auto layers = static_cast<size_t>(member.layers);
+    double& bound = bounds[layers];
+    if (!with_sums[layers]) bound = std::max({entry.value, bound, model_.bound(shape, entry.capacity, range_)});
+    with_sums[layers] = true;
+    one.value = bound;
+    one.first = member.shape;
     push(one);
   }
 }
@@ -288,11 +260,9 @@ void RangeQueue::make_exact(size_t index, double seconds) {
 
 void RangeQueue::count_rest(double enough) const {
   const auto number_of = [&](const Entry& entry) -> i64 {
-    if (entry.known == Known::degrees) return (entry.end - entry.first) * static_cast<i64>(capacities_.size());
-    if (entry.known >= Known::sums) return 1;
-    return std::ranges::count_if(
-        shapes_.subspan(static_cast<size_t>(entry.first), static_cast<size_t>(entry.end - entry.first)),
-        [&](const Shape& one) { return alike(shape(entry.first), one); });
+    if (entry.known == Known::degrees)
+      return shapes_.degrees(entry.group).shapes.size() * static_cast<i64>(capacities_.size());
+    return entry.known >= Known::sums ? 1 : static_cast<i64>(shapes_.code(entry.group).members.size());
   };
   const auto count = [&](double least, i64& excluded, i64 number) {
     (least < enough ? counts_.unexamined : excluded) += number;

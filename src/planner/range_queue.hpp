@@ -1,15 +1,14 @@
 // The candidates of one range of lengths, evaluated only as closely as needed to find the fastest.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <map>
-#include <span>
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "planner/search.hpp"
+#include "planner/shape_index.hpp"
 
 namespace switchyard::planner {
 
@@ -27,13 +26,13 @@ struct Option {
 };
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
-/// ranks of a stage, then those of one mesh, code and capacity (bound for their layers
-/// without recomputation, from sums over the documents, then with it, then from packed micro-batches), then a single
-/// candidate (bound from sums, then with its order and schedule from packed micro-batches).
+/// ranks of a stage, then those of one mesh, code and capacity (bound for their layers without recomputation and
+/// transfers, from sums over the documents, then with them, then from packed micro-batches), then a single candidate
+/// (bound from sums, then with its order and schedule from packed micro-batches).
 class RangeQueue {
  public:
-  /// shapes: those of equal placement next to each other; they outlive the queue. memory: bytes of a rank, 0: no limit.
-  RangeQueue(const CostModel& model, std::span<const Shape> shapes, Range range, i64 memory, Counts& counts);
+  /// shapes: they outlive the queue. memory: bytes of a rank, 0: no limit.
+  RangeQueue(const CostModel& model, const ShapeIndex& shapes, Range range, i64 memory, Counts& counts);
 
   // A plan with a candidate for all documents has no other phase: here and in open(), its time is with what moves
   // before and after it.
@@ -46,10 +45,10 @@ class RangeQueue {
   /// Evaluates the entry with the lowest bound more closely: a placement is replaced by its candidates, a candidate
   /// becomes an exact option, or an entry with a higher bound if another one may be faster.
   void refine();
-  /// Turns all candidates with bounds up to `most` seconds into options, until `stop` returns true, if it is given. A
-  /// candidate is set aside if another option of its placement has a bound that is no higher and takes no more memory:
-  /// it can't be the placement's fastest before that option is timed.
-  void open(double most, const std::function<bool()>& stop = {});
+  /// Turns all candidates with bounds up to `most` seconds into options, but looks at no more than so many entries;
+  /// returns whether that was enough. A candidate is set aside if another option of its placement has a bound that is
+  /// no higher and takes no more memory: it can't be the placement's fastest before that option is timed.
+  bool open(double most, size_t entries = std::numeric_limits<size_t>::max());
   const std::vector<Option>& options() const { return options_; }
   /// Makes an option exact. Candidates set aside for it may become options.
   void time(size_t option);
@@ -59,16 +58,16 @@ class RangeQueue {
   /// Number of options that were made exact.
   size_t timed() const { return times_; }
   /// Numbers of placements are less.
-  int placements() const { return static_cast<int>(candidates_.size()); }
+  int placements() const { return shapes_.placements(); }
 
  private:
   enum class Known { degrees, plain_layers, layers, packed_layers, sums, micro_batches };
-  /// degrees: candidates among the shapes first ... end - 1; ...layers: those of them with the code of `first`; sums,
-  /// micro-batches: the candidate of shape `first`. zero: of the candidate, or what its shape has.
+  /// degrees, ...layers: the candidates of the index' degrees or code `group`, of which `first` is the first shape;
+  /// sums, micro-batches: the candidate of shape `first`. zero: of the candidate, or what its shape has.
   struct Entry {
     double value = 0, beyond = 0;
     Known known = Known::degrees;
-    int first = 0, end = 0;
+    int first = 0, group = 0;
     i64 capacity = 0, memory = 0;
     int zero = 1;
     double least() const { return value + beyond; }
@@ -76,9 +75,6 @@ class RangeQueue {
       return std::tuple(least(), first, capacity) > std::tuple(other.least(), other.first, other.capacity);
     }
   };
-  /// Chunks, their path, and layers for the head, on which times without order and schedule depend.
-  using Layers = std::tuple<int, schedule::Placement, int>;
-  static Layers layers_of(const Placement& p) { return {p.chunks, p.path, p.head_layers}; }
   /// The candidates of a placement: the options (their places in options_) whose time is known, the others, and the
   /// entries that wait until one of the latter is timed.
   struct Candidates {
@@ -90,27 +86,20 @@ class RangeQueue {
   /// can't be evaluated more closely without timing.
   bool pop(Entry& entry);
   Shape shape(const Entry& entry) const {
-    Shape shape = shapes_[static_cast<size_t>(entry.first)];
+    Shape shape = shapes_.shape(entry.first);
     shape.placement.zero = entry.zero;
     return shape;
   }
-  const Shape& shape(int number) const { return shapes_[static_cast<size_t>(number)]; }
   Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
-  int placement(const Entry& entry) const { return placement_[static_cast<size_t>(entry.first)] + entry.zero - 1; }
-  /// Whether two shapes of a mesh have one entry for layers.
-  static bool alike(const Shape& a, const Shape& b) {
-    return a.placement.zero == b.placement.zero && a.code() == b.code();
-  }
+  int placement(const Entry& entry) const { return shapes_.placement(entry.first, entry.zero); }
   bool has_longest() const { return range_.hi == static_cast<int>(model_.bounds().size()); }
   /// Whether a plan with a candidate has no other phase.
   bool alone() const { return range_.lo == 0 && has_longest(); }
   i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
-  void recompute_layers(const Entry& layers);
+  void complete_layers(const Entry& layers);
   void pack_layers(const Entry& layers);
   void separate(const Entry& layers);
-  /// Lower bounds on the seconds of the shapes of an entry for layers, one for each way to lay out the layers.
-  std::vector<std::pair<Layers, double>> bounds_by_layers(const Entry& entry) const;
   /// Whether the shape may fit beside a home, cut as far as possible.
   bool may_fit(Shape shape, i64 capacity) const;
   /// Queues the candidate with the bound of its packed micro-batches, unless it is dominated, or first with what moves
@@ -127,20 +116,20 @@ class RangeQueue {
 
   const CostModel& model_;
   const Transfers& transfers_;
-  std::span<const Shape> shapes_;
+  const ShapeIndex& shapes_;
   Range range_;
   i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
-  std::vector<int> placement_;  // number of each shape's placement; the next two are those with ZeRO-2 and 3
   std::vector<Entry> entries_;  // a heap, lowest bound in front
   std::vector<Option> options_;
   size_t times_ = 0;
   double quickest_ = std::numeric_limits<double>::infinity();
   double opened_ = 0;                   // the most that open() was asked for
   std::vector<Candidates> candidates_;  // of each placement
-  // By shape and capacity: bounds of entries whose layers are packed, and candidates whose time is known in part.
-  std::map<std::pair<int, i64>, std::vector<std::pair<Layers, double>>> packed_;
+  // By code and capacity: bounds of entries whose layers are packed, one for each way to lay out the layers. By shape
+  // and capacity: candidates whose time is known in part.
+  std::map<std::pair<int, i64>, std::vector<double>> packed_;
   std::map<std::pair<int, i64>, CostModel::ReplicaTimes> begun_;
 };
 

@@ -25,6 +25,7 @@ constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
+constexpr size_t kEntriesOfARound = 256;  // of a range
 constexpr int kLoadOfAll = 4;       // of a thread with the range of all documents, about, where that of others is 1
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
@@ -38,7 +39,7 @@ PlanKey key_of(const CostModel& model, Range longest, const Placement& p) { retu
 
 class Search {
  public:
-  Search(ModelThreads& threads, const std::vector<Shape>& shapes, const SearchSettings& settings)
+  Search(ModelThreads& threads, const ShapeIndex& shapes, const SearchSettings& settings)
       : threads_(threads),
         model_(threads.model(0)),
         settings_(settings),
@@ -78,8 +79,7 @@ class Search {
       settings_.top = wanted_;
       first_known_ = true;
       if (settings_.on_first) settings_.on_first(found_.best.front());
-      if (const auto& effort = settings_.runners_up)
-        most_steps_ = effort->steps + static_cast<i64>((1 + effort->times) * static_cast<double>(steps()));
+      most_steps_ = steps() + settings_.runners_up.value_or(0);
       const double least = found_.least;
       keep_others_like(Choice(found_.best.front()));
       find(least);
@@ -248,7 +248,6 @@ class Search {
       if (stop_()) return;
       for (Step& step : draft.steps)
         if (step.range == longest) step.option = index;
-      const auto option = [&](const Step& step) -> const Option& { return queue(step.range)->options()[step.option]; };
       const Home home{option({longest, index}).shape.placement, 1};
       if (std::ranges::any_of(draft.steps, [&](const Step& step) { return !fits(option(step), home); })) continue;
       time(draft);
@@ -262,7 +261,8 @@ class Search {
     std::vector<size_t> quickest;
     for (double further = kDeeper; further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) && !stop_();
          further *= 2) {
-      queue(range)->open((1 + further) * queue(range)->least_of_all(), stop_);
+      const double most = (1 + further) * queue(range)->least_of_all();
+      for (bool left = true; left && !stop_();) left = !queue(range)->open(most, kEntriesOfARound);
       const std::vector<Option>& options = queue(range)->options();
       std::vector<size_t> all(options.size());
       std::iota(all.begin(), all.end(), size_t{0});
@@ -279,19 +279,26 @@ class Search {
   // Seconds that all other ranges take at least, in a plan that has the range as a bucket.
   double rest_of(Range range) const { return cover({0, range.lo}) + cover({range.hi, levels_}); }
 
-  // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others.
+  // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others. Each
+  // range has its thread. Whether to stop is asked between rounds, which are the same with any number of threads.
   bool open_up_to(double limit) {
     cover_ranges();
-    bool all = true;
-    for_ranges([&](Range range) {
-      RangeQueue* q = queue(range);
-      if (!q || stop_()) return;
-      q->open(limit - least_finish_ - rest_of(range), stop_);
-      all = all && q->least() == kNever;
-    });
+    for (bool left = true; left && !stop_();) {
+      std::vector<char> more(threads_.count(), 0);
+      threads_.run([&](size_t thread) {
+        for (const Range range : owned_[thread])
+          if (RangeQueue* q = queue(range); q && !q->open(limit - least_finish_ - rest_of(range), kEntriesOfARound))
+            more[thread] = 1;
+      });
+      left = std::ranges::count(more, 1) > 0;
+    }
     cover_ranges();
+    bool all = true;
     std::vector<double> others(ranges_.slots(), kNever);
-    for_ranges([&](Range range) { others[slot(range)] = rest_of(range); });
+    for_ranges([&](Range range) {
+      all = all && (!queue(range) || queue(range)->least() == kNever);
+      others[slot(range)] = rest_of(range);
+    });
     plans_.open(std::move(others));
     return all;
   }
@@ -326,6 +333,7 @@ class Search {
     return starts;
   }
 
+  const Option& option(const Step& step) const { return queue(step.range)->options()[step.option]; }
   bool fits(const Option& option, const Home& home) const {
     return settings_.memory == 0 || option.memory + model_.home_bytes(home) <= settings_.memory;
   }
@@ -388,7 +396,7 @@ class Search {
   bool time(const Draft& draft) {
     bool any = false;
     for (const Step& step : draft.steps)
-      if (!queue(step.range)->options()[step.option].exact) {
+      if (!option(step).exact) {
         queue(step.range)->time(step.option);
         any = true;
       }
@@ -409,10 +417,8 @@ class Search {
 
   void keep(const Draft& draft) {
     Choice choice{{}, draft.zero, plans_.seconds(draft)};
-    for (const Step& step : draft.steps) {
-      const Option& option = queue(step.range)->options()[step.option];
-      choice.phases.push_back({step.range, option.shape, option.capacity});
-    }
+    for (const Step& step : draft.steps)
+      choice.phases.push_back({step.range, option(step).shape, option(step).capacity});
     keep(std::move(choice));
   }
   void keep(Choice choice) {
@@ -539,16 +545,19 @@ double step_seconds(const CostModel& model, const Transfers& transfers, const Ch
 // short it stands.
 Found search(const CostModel& model, const std::vector<Shape>& shapes, const SearchSettings& settings) {
   ModelThreads threads(model, settings.helpers);
+  const bool by_ranks = model.units().shares_rise();
   std::optional<Choice> begin;
   if (shapes.size() > settings.many) {
     std::vector<Shape> usual;
     std::ranges::copy_if(shapes, std::back_inserter(usual), is_usual);
     SearchSettings first{.memory = settings.memory, .most_buckets = settings.most_buckets};
     if (settings.spent) first.spent = [&] { return 2 * settings.spent(); };
-    const Found found = Search(threads, usual, first).run();
+    const ShapeIndex index(usual, by_ranks);
+    const Found found = Search(threads, index, first).run();
     if (!found.best.empty()) begin = found.best.front();
   }
-  Search all(threads, shapes, settings);
+  const ShapeIndex index(shapes, by_ranks);
+  Search all(threads, index, settings);
   if (begin) all.begin_with(*begin);
   return all.run();
 }

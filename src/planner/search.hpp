@@ -57,23 +57,20 @@ PlanKey key_of(const CostModel& model, const Choice& choice);
 /// make another plan.
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
-/// A limit of work: `times` that on the best plan, and `steps` (as in Counts).
-struct Effort {
-  double times = 0.5;
-  i64 steps = 2000000;
-};
+/// Work on the plans after the first one, in steps (as in Counts), with which a command looks for them.
+inline constexpr i64 kStepsOfRunnersUp = 2000000;
 
 /// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
-/// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first. With it these
-/// plans are the same on every machine: `spent` is called until the first is known, and no more. many: a space of more
-/// shapes is searched first in its usual part, in half of the time at most. helpers: models equal to the search's, each
-/// for a thread that computes bounds beside it; they change no result.
+/// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first, in steps.
+/// With it these plans are the same on every machine: `spent` is called until the first is known, and no more. many: a
+/// space of more shapes is searched first in its usual part, in half of the time at most. helpers: models equal to the
+/// search's, each for a thread that computes bounds beside it; they change no result.
 struct SearchSettings {
   i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
   int top = 1;  // number of plans to return: the best of each key, except those with the same degrees as a faster one
   std::function<double()> spent{};
-  std::optional<Effort> runners_up{};
+  std::optional<i64> runners_up{};
   size_t many = 20000;
   std::vector<const CostModel*> helpers{};
   /// Called once with the best plan, when it is known to be that and the others are searched for.

@@ -4,70 +4,16 @@
 
 #include <array>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <tuple>
 #include <unordered_map>
 #include <vector>
 
 #include "base/tuple_hash.hpp"
-#include "cluster/hardware.hpp"
-#include "compiler/assemble.hpp"
-#include "config/model.hpp"
-#include "config/strategy.hpp"
-#include "ir/code.hpp"
-#include "planner/space.hpp"
-#include "simulator/segment_times.hpp"
+#include "planner/layer_codes.hpp"
 
 namespace switchyard::planner {
-
-/// Where in the pipeline: with the embedding, without both, with the head, with both.
-enum class StageKind { first, middle, last, whole };
-inline constexpr int kStageKinds = 4;
-StageKind kind_of(int stage, int stages);
-
-/// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
-/// computing; per_key: of a key that comes from another ring rank of its host; exchanges: of keys between ring ranks.
-struct Spent {
-  double compute = 0, communication = 0, per_pair = 0, per_key = 0, exchanges = 0;
-  double total(double attention_pairs) const { return compute + communication + per_pair * attention_pairs; }
-  Spent& operator+=(const Spent& other) {
-    compute += other.compute;
-    communication += other.communication;
-    per_pair += other.per_pair;
-    per_key += other.per_key;
-    exchanges += other.exchanges;
-    return *this;
-  }
-  friend Spent operator*(int times, const Spent& one) {
-    return {times * one.compute, times * one.communication, times * one.per_pair, times * one.per_key,
-            times * one.exchanges};
-  }
-};
-
-/// Times of a segment by tokens, found where they are asked for: at two sizes an octave, linear between them, for fewer
-/// tokens than the least size as for that.
-class TimeTable {
- public:
-  TimeTable() = default;
-  TimeTable(std::function<Spent(i64 T)> measure, i64 multiple) : measure_(std::move(measure)), multiple_(multiple) {}
-  Spent at(i64 T) const;
-  /// No more than any micro-batches of at most `capacity` tokens take: seconds a token (compute), and seconds a pair
-  /// (per_pair); what depends on no tokens as it is. falling: the time of a token is known to fall with the tokens of a
-  /// micro-batch, but for micro-batches that aren't a power of two.
-  Spent least(i64 capacity, bool falling) const;
-
- private:
-  static constexpr int kSizes = 64;
-  i64 size(int index) const;
-  const Spent& point(int index) const;
-
-  std::function<Spent(i64)> measure_;
-  i64 multiple_ = 1;
-  mutable std::array<std::optional<Spent>, kSizes> points_;
-};
 
 /// Bytes on the position with the most. Activations: kept from the forward pass to the next one, from that to the
 /// gradients of weights if they come apart, and the most that a segment has besides those of other micro-batches; of T
@@ -108,9 +54,10 @@ Parts parts_of(StageKind kind, int layers);
 /// What stages of one layer cost, of each kind.
 class UnitCosts {
  public:
-  /// allowed: codecs that strategies may have.
+  explicit UnitCosts(std::shared_ptr<const LayerCodes> codes);
   UnitCosts(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
-            const compiler::CodeOptions& how = {}, const config::Compression& allowed = {});
+            const compiler::CodeOptions& how = {}, const config::Compression& allowed = {})
+      : UnitCosts(std::make_shared<LayerCodes>(model, precision, hardware, how, allowed)) {}
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split. A mesh with a ring stands for all of its
   /// ranks whose ring ranks meet in each attention; what they pass on there is left to Spent::per_key.
@@ -132,7 +79,7 @@ class UnitCosts {
   /// Whether more tokens surely take no less time. Activations that are too short to be encoded may take longer than
   /// more of them.
   bool times_rise() const {
-    return hardware_.device.operators.empty() && compression_.activations == codecs::Codec::none;
+    return hardware().device.operators.empty() && compression().activations == codecs::Codec::none;
   }
   /// The bytes that a position with so many layers keeps between its passes. split: gradients of weights are computed
   /// apart. size: tokens, the longest document, and keys that come together from several ring ranks.
@@ -155,42 +102,29 @@ class UnitCosts {
   };
   Units units(const StageMesh& mesh) const;
 
-  const config::ModelConfig& model() const { return model_; }
-  Precision precision() const { return precision_; }
-  const compiler::CodeOptions& how() const { return how_; }
-  const cluster::Hardware& hardware() const { return hardware_; }
+  /// For a model of another thread.
+  const std::shared_ptr<const LayerCodes>& codes() const { return codes_; }
+  const config::ModelConfig& model() const { return codes_->model(); }
+  Precision precision() const { return codes_->precision(); }
+  const compiler::CodeOptions& how() const { return codes_->how(); }
+  const cluster::Hardware& hardware() const { return codes_->hardware(); }
   /// The codecs that all strategies have: the allowed ones that gain.
-  const config::Compression& compression() const { return compression_; }
+  const config::Compression& compression() const { return codes_->compression(); }
 
  private:
-  struct Code {
-    ir::StageCode stage;
-    TimeTable forward, backward, weight;
-    compiler::StageCost cost;
-    i64 key_bytes = 0;  // of a token
-  };
+  using Code = LayerCodes::Code;
   const Code& code(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
-  /// Timers of a segment, one for each placement of the stage's ranks on hosts that takes different times.
-  std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
-  Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const;
   Spent least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                  bool through) const;
   const Kept& kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split,
                       const ir::CallSize& size) const;
-  double seconds_of_key(i64 bytes) const;
   /// A key made of all that a time depends on; T is below 2^40.
   using Key = std::tuple<std::uint64_t, std::uint64_t>;
   static Key key(StageKind kind, const StageMesh& mesh, config::Recompute recompute, int pass, i64 T);
 
-  config::ModelConfig model_;
-  Precision precision_;
-  cluster::Hardware hardware_;
-  cluster::Cluster placement_;
-  compiler::CodeOptions how_;
-  config::Compression compression_;
+  std::shared_ptr<const LayerCodes> codes_;
   bool shares_rise_;
-  ir::Graph one_layer_, three_layers_;
-  mutable std::unordered_map<Key, std::unique_ptr<Code>, TupleHash> codes_;
+  mutable std::unordered_map<Key, const Code*, TupleHash> known_;  // so far, without a lock
   mutable std::unordered_map<Key, Spent, TupleHash> least_, least_of_pass_;
   mutable std::map<std::pair<i64, i64>, std::unordered_map<Key, Kept, TupleHash>>
       kept_;  // by the longest document, and keys that come together

@@ -26,6 +26,8 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         const double seconds = p.model.seconds(shape, capacity, range) * (1 + 1e-12);
         EXPECT_LE(p.model.rough_bound(shape.placement, range), seconds) << text;
         EXPECT_LE(p.model.layers_bound(shape, capacity, range), seconds) << text;
+        EXPECT_LE(p.model.layers_bound(shape, capacity, range, false), p.model.layers_bound(shape, capacity, range))
+            << "without transfers, " << text;
         Shape plain = shape;
         plain.recompute = config::Recompute::none;
         EXPECT_LE(p.model.layers_bound(plain, capacity, range), seconds) << "without recomputation, " << text;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <optional>
 
 #include "small_problems.hpp"
 
@@ -21,13 +22,13 @@ struct Case {
     std::shuffle(problem.shapes.begin(), problem.shapes.end(), problem.random);
     problem.shapes.resize(std::min<size_t>(problem.shapes.size(), 5));
     std::ranges::sort(problem.shapes);
+    index.emplace(problem.shapes, problem.units.shares_rise());
     ranges.queues.resize(ranges.slots());
     for (int lo = 0; lo < ranges.levels; ++lo)
       for (int hi = lo + 1; hi <= ranges.levels; ++hi)
         if (problem.model.any({lo, hi})) {
           auto& queue = ranges.queues[ranges.slot({lo, hi})];
-          queue = std::make_unique<RangeQueue>(problem.model, problem.shapes, Range{lo, hi}, problem.settings.memory,
-                                               counts);
+          queue = std::make_unique<RangeQueue>(problem.model, *index, Range{lo, hi}, problem.settings.memory, counts);
           queue->open(std::numeric_limits<double>::max());
           for (size_t option = 0; option < queue->options().size(); ++option) queue->time(option);
         }
@@ -61,6 +62,7 @@ struct Case {
     return least;
   }
   SmallProblem problem;
+  std::optional<ShapeIndex> index;
   Ranges ranges;
   Counts counts;
   bool stop = false;

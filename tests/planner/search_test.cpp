@@ -334,7 +334,7 @@ TEST(Search, runners_up_are_limited_by_work_and_not_by_time) {
     if (all.best.empty()) continue;
     size_t known = 0;
     for (const i64 steps : {0, 100, 1000, 100000000}) {
-      problem.settings.runners_up = Effort{0, steps};
+      problem.settings.runners_up = steps;
       int asked = 0;
       problem.settings.spent = [&] { return ++asked, 0.0; };
       const Found found = search(problem.model, problem.shapes, problem.settings);

@@ -1,0 +1,126 @@
+// Compiled stages of one layer, and how long their segments take, which models of several threads share.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/tuple_hash.hpp"
+#include "cluster/hardware.hpp"
+#include "compiler/assemble.hpp"
+#include "config/model.hpp"
+#include "config/strategy.hpp"
+#include "ir/code.hpp"
+#include "planner/space.hpp"
+#include "simulator/segment_times.hpp"
+
+namespace switchyard::planner {
+
+/// Where in the pipeline: with the embedding, without both, with the head, with both.
+enum class StageKind { first, middle, last, whole };
+inline constexpr int kStageKinds = 4;
+StageKind kind_of(int stage, int stages);
+
+/// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
+/// computing; per_key: of a key that comes from another ring rank of its host; exchanges: of keys between ring ranks.
+struct Spent {
+  double compute = 0, communication = 0, per_pair = 0, per_key = 0, exchanges = 0;
+  double total(double attention_pairs) const { return compute + communication + per_pair * attention_pairs; }
+  Spent& operator+=(const Spent& other) {
+    compute += other.compute;
+    communication += other.communication;
+    per_pair += other.per_pair;
+    per_key += other.per_key;
+    exchanges += other.exchanges;
+    return *this;
+  }
+  friend Spent operator*(int times, const Spent& one) {
+    return {times * one.compute, times * one.communication, times * one.per_pair, times * one.per_key,
+            times * one.exchanges};
+  }
+};
+
+/// Times of a segment by tokens, found where they are asked for: at two sizes an octave, linear between them, for fewer
+/// tokens than the least size as for that. Any thread; each size is measured once.
+class TimeTable {
+ public:
+  TimeTable() = default;
+  TimeTable(std::function<Spent(i64 T)> measure, i64 multiple)
+      : measure_(std::move(measure)), multiple_(multiple), points_(std::make_unique<Points>()) {}
+  Spent at(i64 T) const;
+  /// No more than any micro-batches of at most `capacity` tokens take: seconds a token (compute), and seconds a pair
+  /// (per_pair); what depends on no tokens as it is. falling: the time of a token is known to fall with the tokens of a
+  /// micro-batch, but for micro-batches that aren't a power of two.
+  Spent least(i64 capacity, bool falling) const;
+
+ private:
+  static constexpr int kSizes = 64;
+  i64 size(int index) const;
+  const Spent& point(int index) const;
+
+  struct Points {
+    std::mutex measuring;
+    std::array<Spent, kSizes> spent;
+    std::array<std::atomic<bool>, kSizes> known{};
+  };
+  std::function<Spent(i64)> measure_;
+  i64 multiple_ = 1;
+  std::unique_ptr<Points> points_;
+};
+
+/// Any thread; each code is compiled once.
+class LayerCodes {
+ public:
+  /// allowed: codecs that strategies may have.
+  LayerCodes(const config::ModelConfig& model, Precision precision, const cluster::Hardware& hardware,
+             const compiler::CodeOptions& how, const config::Compression& allowed);
+
+  struct Code {
+    ir::StageCode stage;
+    TimeTable forward, backward, weight;
+    compiler::StageCost cost;
+    i64 key_bytes = 0;  // of a token
+  };
+  /// split: gradients of weights come apart from those of inputs.
+  const Code& of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
+  /// The model with one layer.
+  const ir::Graph& one_layer() const { return one_layer_; }
+
+  const config::ModelConfig& model() const { return model_; }
+  Precision precision() const { return precision_; }
+  const cluster::Hardware& hardware() const { return hardware_; }
+  const compiler::CodeOptions& how() const { return how_; }
+  /// The codecs that all strategies have: the allowed ones that gain.
+  const config::Compression& compression() const { return compression_; }
+
+ private:
+  void compile(Code& code, StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
+  TimeTable table(Code& code, const ir::Segment& segment, const StageMesh& mesh) const;
+  /// Timers of a segment, one for each placement of the stage's ranks on hosts that takes different times.
+  std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
+  Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const;
+  double seconds_of_key(i64 bytes) const;
+
+  config::ModelConfig model_;
+  Precision precision_;
+  cluster::Hardware hardware_;
+  cluster::Cluster placement_;
+  compiler::CodeOptions how_;
+  config::Compression compression_;
+  ir::Graph one_layer_, three_layers_;
+  struct Slot {
+    std::once_flag made;
+    Code code;
+  };
+  mutable std::mutex mutex_;  // of slots_
+  mutable std::unordered_map<std::tuple<std::uint64_t, StageKind, config::Recompute, bool>, Slot, TupleHash> slots_;
+};
+
+}  // namespace switchyard::planner
