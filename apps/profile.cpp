@@ -34,7 +34,7 @@ std::string summary(const config::Profile& profile) {
                         format_duration(link.latency), link.bandwidth.count / 1e9, 100 * link.sum_share, slowdown,
                         link.shared_by > 1 ? fmt::format(", shared by {} ranks", link.shared_by) : "");
   };
-  if (h.ranks() > 1) add("within a host", h.intra_host);
+  if (h.devices_per_host > 1) add("within a host", h.intra_host);  // a rank alone on its host measures no such link
   if (h.inter_host) add("between hosts", *h.inter_host);
   return text;
 }

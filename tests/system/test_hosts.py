@@ -56,10 +56,12 @@ def namespaces():
 
 def test_a_profile_over_tcp_has_the_rate_of_the_link_and_not_that_of_socket_buffers(namespaces, tmp_path):
     command = [tiny.PROGRAM, "profile", "--quick", "--threads", "1", "--out", str(tmp_path / "p.json")]
-    tiny.end_cleanly(tiny.start_ranks([inside(namespace, *command) for namespace in namespaces], hosts=["a", "b"],
-                                      variables=[{"LOCAL_RANK": "0", "MASTER_ADDR": f"{NETWORK}.1"}] * 2))
+    ranks = tiny.start_ranks([inside(namespace, *command) for namespace in namespaces], hosts=["a", "b"],
+                             variables=[{"LOCAL_RANK": "0", "MASTER_ADDR": f"{NETWORK}.1"}] * 2)
+    said = tiny.end_cleanly(ranks)
     profile = json.loads((tmp_path / "p.json").read_text())
     assert (profile["hosts"], profile["devices_per_host"], profile["machine"]["fabric"]) == (2, 1, "tcp")
     # No machine is too fast for it; a busy one may be too slow.
     assert 0.5 * RATE < profile["links"]["inter_host"]["bandwidth"] < 1.15 * RATE
     assert profile["links"]["intra_host"]["bandwidth"] > 100 * RATE, "one rank a host sends nothing inside it"
+    assert "between hosts: " in said[0] and "within a host" not in said[0], "nor is it told that something was measured"

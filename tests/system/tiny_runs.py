@@ -155,15 +155,19 @@ def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
 
 
 def end_cleanly(ranks):
-    """Waits for the processes, all of which must succeed and none be refused. If one fails, none is left running."""
+    """Waits for the processes, all of which must succeed and none be refused. If one fails, none is left running.
+    Returns what each wrote to standard output."""
+    said = []
     try:
         for process in ranks:
-            error = process.communicate(timeout=HANG)[1]
+            output, error = process.communicate(timeout=HANG)
             assert process.returncode == 0, error
             assert "switchyard: " not in error, "nobody is refused"
+            said.append(output)
     finally:
         for process in ranks:
             process.kill()
+    return said
 
 
 def train_in_processes(job, ranks, out):
