@@ -75,7 +75,8 @@ class TimeTable {
   std::unique_ptr<Points> points_;
 };
 
-/// Any thread; each code is compiled once.
+/// Stages of one layer of a model on a cluster, compiled where they are asked for, each once. Any thread. What it gives
+/// lives as long as it does.
 class LayerCodes {
  public:
   /// allowed: codecs that strategies may have.

@@ -157,12 +157,11 @@ UnitCosts::Units UnitCosts::units(const StageMesh& mesh) const {
   const auto [it, fresh] = units_.try_emplace(mesh);
   if (!fresh) return it->second;
   Units& units = it->second;
+  const ir::Graph& graph = codes_->one_layer();
   const ir::StageCode& whole = code(StageKind::whole, mesh, config::Recompute::none, false).stage;
   for (const ir::ParamUse& use : whole.params) {
-    const int unit = codes_->one_layer().param(use.param).unit;
-    (unit == 0   ? units.embedding
-     : unit == 1 ? units.layer
-                 : units.head) += local_elements(codes_->one_layer(), whole, use);
+    const int unit = graph.param(use.param).unit;
+    (unit == 0 ? units.embedding : unit == 1 ? units.layer : units.head) += local_elements(graph, whole, use);
   }
   return units;
 }
