@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/units.hpp"
@@ -16,7 +17,8 @@ namespace {
 template <class Settings>
 struct Options {
   Settings settings;
-  bool json = false;
+  std::string lengths{};
+  bool cuda = false, json = false;
 };
 
 // Options for the sizes of a LLaMA model.
@@ -47,6 +49,12 @@ void complete(config::ModelConfig& model, i64 positions) {
   model.max_positions = positions;
 }
 
+void add_cuda(CLI::App& command, bool& cuda) {
+  command.add_flag("--cuda", cuda, "Computes on CUDA devices; ranks share them if there are fewer");
+}
+
+config::Device device(bool cuda) { return cuda ? config::Device::cuda : config::Device::cpu; }
+
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "One JSON object on the last line"); }
 
 void print(const nlohmann::json& object) { fmt::print("{}\n", object.dump()); }
@@ -57,8 +65,18 @@ void add_step(CLI::App& bench, Action& action) {
   CLI::App* step =
       bench.add_subcommand("step", "Tokens per second of a whole training step of a LLaMA model on synthetic tokens");
   add_model(*step, s.model, llama(512, 8, 4, 1408));
-  step->add_option("--seq", s.seq, "Tokens per document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
-  step->add_option("--batch", s.batch, "Documents per step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  auto* seq =
+      step->add_option("--seq", s.seq, "Tokens per document")->capture_default_str()->check(CLI::Range(1, 1 << 24));
+  auto* batch =
+      step->add_option("--batch", s.batch, "Documents per step")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  step->add_option("--lengths", options->lengths, "Tokens of each document of a step instead, such as 4096,512x8")
+      ->excludes(seq)
+      ->excludes(batch);
+  step->add_option("--micro-batch", s.micro_batch,
+                   "Most tokens of a micro-batch; 0: of documents of equal length as many as fill the pipelines once, "
+                   "else the longest document")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 30));
   step->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();
   step->add_option("--threads", s.threads, "Threads of the whole run, divided among the ranks")->capture_default_str();
   step->add_option("--steps", s.steps, "Steps; the first one is a warm-up")
@@ -66,22 +84,27 @@ void add_step(CLI::App& bench, Action& action) {
       ->check(CLI::Range(1, 1000000));
   step->add_option("--strategy", s.strategy, "Strategy, as dp,tp,pp")->capture_default_str();
   step->add_option("--precision", s.precision, "fp64, fp32 or bf16")->capture_default_str();
+  add_cuda(*step, options->cuda);
   add_json(*step, options->json);
   step->callback([options, &action] {
     action.run = [options] {
       auto& settings = options->settings;
-      complete(settings.model, settings.seq);
+      settings.device = device(options->cuda);
+      if (!options->lengths.empty()) settings.lengths = train::lengths_of(options->lengths);
+      complete(settings.model, settings.lengths.empty() ? settings.seq : std::ranges::max(settings.lengths));
       const train::BenchStepResult r = train::bench_step(settings);
       fmt::print(
-          "{:.0f} tokens/s, {:.3f} s per step (median, without the first), {} parameters, {:.0f} MiB on the rank with "
-          "the highest peak\n",
-          r.tokens_per_second, r.step_seconds, r.parameters, static_cast<double>(r.peak_bytes) / (1 << 20));
+          "{:.0f} tokens/s, {:.3f} s per step (median, without the first), {:.0f}% of the peak of products, {} "
+          "parameters, {:.0f} MiB on the {} with the highest peak\n",
+          r.tokens_per_second, r.step_seconds, 100 * r.matmul_share, r.parameters,
+          static_cast<double>(r.peak_bytes) / (1 << 20), options->cuda ? "device" : "rank");
       for (size_t i = 0; i < r.losses.size(); ++i)
         fmt::print("step {}  loss {:.4f}  {:.3f} s\n", i + 1, r.losses[i], r.seconds[i]);
       if (options->json)
         print({{"tok_s", r.tokens_per_second},
                {"step_seconds", r.step_seconds},
                {"seconds", r.seconds},
+               {"matmul_share", r.matmul_share},
                {"peak_bytes", r.peak_bytes},
                {"params", r.parameters},
                {"loss", r.losses}});
@@ -103,15 +126,17 @@ void add_switch(CLI::App& bench, Action& action) {
   command->add_option("--repetitions", s.repetitions, "Switches and copies to measure, alternating")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
+  add_cuda(*command, options->cuda);
   add_json(*command, options->json);
   command->callback([options, &action] {
     action.run = [options] {
       auto& settings = options->settings;
+      settings.device = device(options->cuda);
       complete(settings.model, 1);
       const train::BenchSwitchResult r = train::bench_switch(settings);
       fmt::print("{} -> {}: {} moved between ranks, {} copied inside them\n", settings.from, settings.to,
                  format_bytes(Bytes{r.moved_bytes}), format_bytes(Bytes{r.copied_bytes}));
-      fmt::print("{} per switch, {:.2f} GB/s; memcpy of the same bytes takes {}: {:.0f}% of the bound\n",
+      fmt::print("{} per switch, {:.2f} GB/s; a copy of the same bytes takes {}: {:.0f}% of the bound\n",
                  format_duration(Seconds{r.switch_seconds}), r.bytes_per_second() / 1e9,
                  format_duration(Seconds{r.copy_seconds}), 100 * r.share());
       if (options->json)

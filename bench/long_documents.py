@@ -28,7 +28,7 @@ PER_HOST = 8
 MODELS = ("7b", "13b", "32b", "llama3-8b")
 CONTEXTS = (2**15, 2**17, 2**19, 2**20)
 LEAST_SHARE = 2**13  # tokens of the longest document on a rank: fewer are not worth more ranks
-SAVINGS = ((1, "full"), (3, "none"), (3, "full"))  # ZeRO's stage and recomputation
+SAVINGS = ((1, "full"), (3, "gathers"), (3, "full"))  # ZeRO's stage and recomputation
 
 
 def job_text(model, gpus, context):

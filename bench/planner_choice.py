@@ -85,7 +85,7 @@ def described(job):
         rows = strategy["micro_batch_tokens"] or bucket["max_length"]
         part = f"{strategy['dp']},{strategy['tp']},{strategy['pp']} up to {bucket['max_length']} in rows of {rows}"
         part += f", {strategy['schedule']}" if strategy["pp"] > 1 else ""
-        parts.append(part + (f", {strategy['recompute']} recomputation" if strategy["recompute"] != "none" else ""))
+        parts.append(part + (f", {strategy['recompute']} recomputation" if strategy["recompute"] != "gathers" else ""))
     return "; ".join(parts)
 
 

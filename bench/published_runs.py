@@ -28,7 +28,7 @@ USES = ("calibration", "test", "contradicted")
 @functools.cache
 def tables():
     """name -> title, where, cluster, use, notes; run: rows with the defaults filled in."""
-    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "none",
+    usual = {"dp": 1, "tp": 1, "pp": 1, "micro_batch": 1, "architecture": "gpt2", "recompute": "gathers",
              "schedule": "1f1b", "overlap": True, "layer_copies": 0, "other_copies": 0}
     found = {name: tomllib.loads((ROOT / "bench" / "published" / f"{name}.toml").read_text()) for name in sources()}
     return {name: table | {"run": [usual | table["defaults"] | row for row in table["run"]]}

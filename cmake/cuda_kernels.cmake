@@ -20,7 +20,18 @@ if(SWITCHYARD_TESTS AND SWITCHYARD_NVCC AND NOT cuda_kernels)
   add_test(NAME cuda_kernels_compile
            COMMAND ${SWITCHYARD_NVCC} -std=c++17 --expt-relaxed-constexpr -arch=sm_90 -I ${CMAKE_SOURCE_DIR}/src
                    -c ${CMAKE_SOURCE_DIR}/src/kernels/element_kernels.cu -o ${CMAKE_BINARY_DIR}/element_kernels.o)
-  set_tests_properties(cuda_kernels_compile PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG})
+  # What else is compiled for CUDA alone. PyPI's libtorch for CPUs lacks the header that the macro leaves out.
+  cmake_path(GET SWITCHYARD_NVCC PARENT_PATH nvcc_folder)
+  find_path(SWITCHYARD_CUDA_HEADERS cuda_runtime_api.h HINTS ${nvcc_folder}/../include /usr/local/cuda/include)
+  mark_as_advanced(SWITCHYARD_CUDA_HEADERS)
+  if(SWITCHYARD_CUDA_HEADERS)
+    add_test(NAME cuda_memory_compiles
+             COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -fsyntax-only -DSWITCHYARD_CUDA_KERNELS
+                     -DC10_CUDA_NO_CMAKE_CONFIGURE_FILE -DFMT_HEADER_ONLY -I ${CMAKE_SOURCE_DIR}/src
+                     -isystem ${CMAKE_BINARY_DIR}/torch_headers -isystem ${SWITCHYARD_CUDA_HEADERS}
+                     ${CMAKE_SOURCE_DIR}/src/kernels/device_memory.cpp)
+    set_tests_properties(cuda_memory_compiles PROPERTIES LABELS cpu TIMEOUT ${SWITCHYARD_HANG})
+  endif()
 endif()
 if(cuda_kernels)
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -36,4 +47,5 @@ if(cuda_kernels)
   target_include_directories(switchyard_cuda_kernels PRIVATE ${CMAKE_SOURCE_DIR}/src)
   target_compile_definitions(switchyard_kernels PUBLIC SWITCHYARD_CUDA_KERNELS)
   target_link_libraries(switchyard_kernels PUBLIC switchyard_cuda_kernels)
+  target_include_directories(switchyard_kernels SYSTEM PRIVATE ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
 endif()

@@ -35,8 +35,9 @@ class Cloning {
   bool kept(int buffer) const {
     const ir::Instr& producer = stage_.forward.code[producer_.at(buffer)];
     if (policy_ == config::Recompute::full) return enters_layer_.contains(buffer) || buffer == stage_.act_out;
-    if (!producer.op) return !gathers(producer);
     if (policy_ == config::Recompute::none) return true;
+    if (!producer.op) return !gathers(producer);
+    if (policy_ == config::Recompute::gathers) return true;
     const auto output = static_cast<size_t>(std::ranges::find(producer.out, buffer) - producer.out.begin());
     return !producer.op->is_remade(output);
   }

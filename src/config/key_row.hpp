@@ -31,7 +31,7 @@ constexpr int kValues<SwitchPlanner> = 4;
 template <>
 constexpr int kValues<Inside> = 2;
 template <>
-constexpr int kValues<Recompute> = 3;
+constexpr int kValues<Recompute> = 4;
 template <>
 constexpr int kValues<Packing> = 2;
 template <>

@@ -407,6 +407,8 @@ std::string_view name_of(Recompute recompute) {
   switch (recompute) {
     case Recompute::none:
       return "none";
+    case Recompute::gathers:
+      return "gathers";
     case Recompute::selective:
       return "selective";
     case Recompute::full:

@@ -50,7 +50,9 @@ struct ParamSplit {
   bool operator==(const ParamSplit&) const = default;
 };
 
-enum class Recompute { none, selective, full };
+/// Forward work that the backward pass repeats instead of keeping what it made: none; what tensor parallel ranks gathered;
+/// that, and attention; all of a layer.
+enum class Recompute { none, gathers, selective, full };
 /// How a strategy's documents come into micro-batches. balanced: replicas and micro-batches get equal work. stream:
 /// rows in the data's order, dealt to the replicas in turn, each document padded for context parallelism; other
 /// programs' usual default, to compare with (batch::BucketSpec).
@@ -84,7 +86,7 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v, ze
 
 /// Settings of a strategy besides the layers and ranks of its stages.
 struct StrategySettings {
-  Recompute recompute = Recompute::none;
+  Recompute recompute = Recompute::gathers;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int chunks = 0;          // of the model on each stage; 0: 2 for interleaved, zb_v and zeropp, else 1
   int activation_cap = 0;  // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
@@ -188,7 +190,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin);
 
 /// "data", "pipeline".
 std::string_view name_of(Inside inside);
-/// "none", "selective", "full".
+/// "none", "gathers", "selective", "full".
 std::string_view name_of(Recompute recompute);
 /// "balanced", "stream".
 std::string_view name_of(Packing packing);

@@ -166,7 +166,8 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
     for (const Node& split : root["splits"].items()) strategy.splits.push_back(read_split(split));
   }
   if (root.has("recompute"))
-    strategy.recompute = root["recompute"].choice({Recompute::none, Recompute::selective, Recompute::full});
+    strategy.recompute =
+        root["recompute"].choice({Recompute::none, Recompute::gathers, Recompute::selective, Recompute::full});
   if (root.has("schedule"))
     strategy.schedule =
         root["schedule"].choice({ScheduleKind::gpipe, ScheduleKind::one_f_one_b, ScheduleKind::interleaved,

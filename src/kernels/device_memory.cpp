@@ -1,6 +1,14 @@
 #include "kernels/device_memory.hpp"
 
 #include <c10/core/CachingDeviceAllocator.h>
+#ifdef SWITCHYARD_CUDA_KERNELS
+#include <c10/cuda/CUDACachingAllocator.h>
+#endif
+
+#include <algorithm>
+#include <map>
+#include <mutex>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -13,6 +21,37 @@ c10::DeviceAllocator& allocator_of(const c10::Device& device) {
   return *allocator;
 }
 
+// bytes: of tensors; 0: any number.
+void limit(const c10::Device& device, i64 bytes) {
+#ifdef SWITCHYARD_CUDA_KERNELS
+  if (device.is_cuda()) {
+    auto& allocator = *c10::cuda::CUDACachingAllocator::get();
+    const auto all = static_cast<double>(allocator.getMemoryInfo(device.index()).second);
+    const double share = bytes > 0 ? static_cast<double>(with_fragments(bytes)) / all : 1;
+    return allocator.setMemoryFraction(std::min(share, 1.0), device.index());
+  }
+#endif
+  if (auto* limited = dynamic_cast<LimitedAllocator*>(c10::GetAllocator(device.type())))
+    limited->limit(device.index(), with_fragments(bytes));
+}
+
+// The budgets of the ranks that share a device.
+struct Shared {
+  int unlimited = 0;
+  i64 bytes = 0;
+};
+std::mutex budgets_mutex;
+std::map<std::pair<c10::DeviceType, c10::DeviceIndex>, Shared> budgets;
+
+void add_budget(const c10::Device& device, i64 bytes, int sign) {
+  if (device.is_cpu()) return;
+  const std::lock_guard lock(budgets_mutex);
+  Shared& shared = budgets[{device.type(), device.index()}];
+  shared.bytes += sign * bytes;
+  if (bytes == 0) shared.unlimited += sign;
+  limit(device, shared.unlimited > 0 ? 0 : shared.bytes);
+}
+
 }  // namespace
 
 i64 device_peak(const c10::Device& device) {
@@ -21,5 +60,23 @@ i64 device_peak(const c10::Device& device) {
 }
 
 void reset_device_peak(const c10::Device& device) { allocator_of(device).resetPeakStats(device.index()); }
+
+i64 rank_peak(const RankMemory& memory, const c10::Device& device) {
+  return device.is_cpu() ? memory.peak() : device_peak(device);
+}
+
+DeviceBudget::DeviceBudget(const c10::Device& device, i64 bytes) : device_(device), bytes_(bytes) {
+  add_budget(device_, bytes_, 1);
+}
+
+DeviceBudget::~DeviceBudget() { add_budget(device_, bytes_, -1); }
+
+void out_of_device_memory(int rank, const std::string& what, const c10::OutOfMemoryError& error) {
+  user_error(
+      "rank {}: its device has no memory left for {}: {}. Set a smaller micro_batch_tokens, recompute = \"full\", or "
+      "another run.memory_budget: with a lower one plans leave more of the device free, a higher one lets them take "
+      "more of it.",
+      rank, what, error.what_without_backtrace());
+}
 
 }  // namespace switchyard::kernels

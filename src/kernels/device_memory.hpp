@@ -1,9 +1,13 @@
-// How much memory tensors take on a device.
+// How much memory tensors take on a device, and how much they may.
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+#include <string>
 
 #include "base/dtype.hpp"
+#include "kernels/memory.hpp"
 
 namespace switchyard::kernels {
 
@@ -11,5 +15,37 @@ namespace switchyard::kernels {
 /// share it. By the statistics of libtorch's allocator, which rounds blocks up.
 i64 device_peak(const c10::Device& device);
 void reset_device_peak(const c10::Device& device);
+/// The most that a rank had since it was reset: on a CPU its own memory's peak, else its device's.
+i64 rank_peak(const RankMemory& memory, const c10::Device& device);
+
+/// Bytes that libtorch's allocator may hold for tensors of so many: between them lie free blocks that fit no tensor.
+constexpr i64 with_fragments(i64 bytes) { return bytes + bytes / 16; }
+
+/// While it lives, a rank may have tensors of so many bytes on a device; 0: of any size. Ranks that share the device in
+/// one process add up their budgets, and have no limit if one of them has none. libtorch's allocator enforces the sum,
+/// with_fragments, by an OutOfMemoryError; not on a CPU, whose ranks have RankMemory, nor on CUDA devices in builds
+/// without nvcc.
+class DeviceBudget {
+ public:
+  DeviceBudget(const c10::Device& device, i64 bytes);
+  ~DeviceBudget();
+  DeviceBudget(const DeviceBudget&) = delete;
+  DeviceBudget& operator=(const DeviceBudget&) = delete;
+
+ private:
+  c10::Device device_;
+  i64 bytes_;
+};
+
+/// UserError with the rank, what it needed memory for, and what to do.
+[[noreturn]] void out_of_device_memory(int rank, const std::string& what, const c10::OutOfMemoryError& error);
+
+/// What allocators of devices of other kinds than CUDA implement so that budgets hold there.
+class LimitedAllocator {
+ public:
+  virtual ~LimitedAllocator() = default;
+  /// From now on live tensors of the device have at most so many bytes; 0: any number.
+  virtual void limit(c10::DeviceIndex device, i64 bytes) = 0;
+};
 
 }  // namespace switchyard::kernels

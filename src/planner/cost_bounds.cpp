@@ -24,7 +24,7 @@ double CostModel::rough_bound(const Placement& placement, Range range) const {
   const auto [it, fresh] = rough_.try_emplace(mesh);
   if (fresh) {
     const auto least = [&](bool split) {
-      return units_.least(StageKind::middle, mesh, config::Recompute::none, roughly_most(workload_.bounds), split);
+      return units_.least(StageKind::middle, mesh, least_recompute(mesh), roughly_most(workload_.bounds), split);
     };
     it->second = least(false);
     // Other code hides other communication; a single rank has none.

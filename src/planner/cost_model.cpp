@@ -331,7 +331,7 @@ std::vector<CostModel::BoundedStep>& CostModel::bounded_steps(const Placement& p
     for (const Replica& replica : timed) {
       Load& load = step.loads.emplace_back(Load{replica.micro_batches});
       const auto forward = [&](std::span<const PackedSequence> some, ByKind* most = nullptr) {
-        return sum_over(p, some, config::Recompute::none, Pass::F, capacity, most);
+        return sum_over(p, some, config::Recompute::gathers, Pass::F, capacity, most);
       };
       load.forward = forward(load.micro_batches, &load.most_forward);
       load.first_forward = forward(load.micro_batches.first(1));

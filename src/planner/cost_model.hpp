@@ -158,7 +158,7 @@ class CostModel {
   struct Load {
     std::span<const PackedSequence> micro_batches;
     ByKind forward{}, most_forward{}, first_forward{};
-    std::array<std::array<std::optional<Gradients>, 2>, 3> gradients{};  // by recomputation, and whether they are split
+    std::array<std::array<std::optional<Gradients>, 2>, 4> gradients{};  // by recomputation, and whether they are split
   };
   /// The replicas of a step, for its time. timed: the pipelines of the step, or, where some wait for one another at
   /// each micro-batch, one in place of those that do, with the slowest of their micro-batches.

@@ -31,13 +31,15 @@ std::vector<Phase> longest_first(const Choice& choice) {
   return phases;
 }
 
-// What distinguishes choices of equal shapes is left out: capacity, ZeRO stage, which is home's, and codecs.
+// What distinguishes choices of equal shapes is left out: capacity, ZeRO stage, which is home's, and codecs; so is
+// recomputation, of which some levels are the same on some meshes.
 config::Strategy what_counts(config::Strategy strategy) {
   strategy.name.clear();
   strategy.chunks = strategy.chunk_count();
   strategy.micro_batch_tokens = 0;
   strategy.zero = 1;
   strategy.compression = {};
+  strategy.recompute = {};
   return strategy;
 }
 
@@ -131,8 +133,9 @@ std::optional<Choice> Planner::choice(const std::vector<config::Bucket>& buckets
     if (range.lo >= range.hi || !model().any(range)) continue;
     const i64 capacity = strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : model().longest(range);
     const auto same = [&](const Shape& shape) {
-      return shape.recompute == strategy.recompute && shape.schedule == strategy.schedule &&
-             shape.activation_cap == strategy.activation_cap && shape.placement.chunks == strategy.chunk_count() &&
+      return shape.recompute == std::max(strategy.recompute, least_recompute(shape.placement.mesh)) &&
+             shape.schedule == strategy.schedule && shape.activation_cap == strategy.activation_cap &&
+             shape.placement.chunks == strategy.chunk_count() &&
              what_counts(strategy_of(shape, request_.model.layers, capacity)) == what_counts(strategy);
     };
     const auto shape = std::ranges::find_if(shapes_, same);

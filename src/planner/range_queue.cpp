@@ -104,9 +104,10 @@ void RangeQueue::expand(const Entry& entry) {
     for (int code = mesh.codes.begin; code < mesh.codes.end; ++code) {
       const int first = shapes_.code(code).members.front().shape;
       Shape plain = shapes_.shape(first);
-      const bool is_plain = plain.recompute == config::Recompute::none && !plain.placement.runs_transfer();
+      const config::Recompute least = least_recompute(plain.placement.mesh);
+      const bool is_plain = plain.recompute == least && !plain.placement.runs_transfer();
       const Known known = is_plain ? Known::layers : Known::plain_layers;
-      plain.recompute = config::Recompute::none;
+      plain.recompute = least;
       for (const i64 capacity : capacities_)
         push({.value = std::max(entry.value, model_.layers_bound(plain, capacity, range_, false)),
               .known = known,

@@ -109,11 +109,21 @@ std::vector<Placement> ways(const Placement& plain, i64 layers, const SpaceLimit
   return all;
 }
 
+// Those of the levels that differ on a mesh.
+std::vector<config::Recompute> levels(const StageMesh& mesh, const SpaceLimits& limits) {
+  std::vector<config::Recompute> all;
+  for (const config::Recompute level : limits.recompute)
+    if (const config::Recompute here = std::max(level, least_recompute(mesh)); std::ranges::count(all, here) == 0)
+      all.push_back(here);
+  return all;
+}
+
 void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std::vector<Shape>& all) {
   const std::vector<Manner> how = manners(way, limits);
   if (how.empty()) return;
+  const std::vector<config::Recompute> recomputed = levels(way.mesh, limits);
   for (Placement placement : placements(way, layers, limits))
-    for (const config::Recompute recompute : limits.recompute)
+    for (const config::Recompute recompute : recomputed)
       for (const Manner& manner : how) {
         placement.zero = manner.zero;
         all.push_back({placement, recompute, manner.schedule, manner.activation_cap, manner.every});
@@ -193,6 +203,11 @@ StageMesh Placement::code_mesh_on_ring() const {
 }
 
 bool has_ring(const StageMesh& mesh) { return mesh[layout::StageAxis::ring] > 1; }
+
+config::Recompute least_recompute(const StageMesh& mesh) {
+  const bool gathers = mesh[layout::StageAxis::outer] > 1 || mesh[layout::StageAxis::inner] > 1;
+  return gathers ? config::Recompute::none : config::Recompute::gathers;
+}
 
 std::uint64_t mesh_key(const StageMesh& mesh) {
   std::uint64_t bits = 0;
@@ -277,7 +292,7 @@ std::string to_string(const Placement& p) { return to_string(p, "interleaved"); 
 
 std::string to_string(const Shape& shape) {
   std::string text = name_of(shape);
-  if (shape.recompute != config::Recompute::none)
+  if (shape.recompute != Shape{}.recompute)
     text += fmt::format(", recompute {}", config::name_of(shape.recompute));
   if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1)
     text += fmt::format(", {}", config::name_of(shape.schedule));

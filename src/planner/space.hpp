@@ -63,6 +63,8 @@ struct Placement {
 
 /// Whether a mesh has several ring ranks.
 bool has_ring(const StageMesh& mesh);
+/// What recomputes least of what makes a difference on a mesh: nothing, or gathers where nothing is gathered.
+config::Recompute least_recompute(const StageMesh& mesh);
 /// A key that no other mesh has. Sizes fit into its bits.
 std::uint64_t mesh_key(const StageMesh& mesh);
 /// A key that no other placement has; 0: no placement. Ranks and layers fit into its bits.
@@ -83,7 +85,7 @@ struct Home {
 /// A placement and how it works on micro-batches, whose capacity is chosen for each range of lengths.
 struct Shape {
   Placement placement;
-  config::Recompute recompute = config::Recompute::none;
+  config::Recompute recompute = config::Recompute::gathers;
   config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
   int activation_cap = 0, every = 1;  // as in config::StrategySettings
   bool splits_gradients() const {
@@ -120,8 +122,8 @@ struct SpaceLimits {
   std::vector<layout::StageAxis> axes = stage_axes();
   int most_head_layers = 2;
   bool both_orders = true;
-  std::vector<config::Recompute> recompute = {config::Recompute::none, config::Recompute::selective,
-                                              config::Recompute::full};
+  std::vector<config::Recompute> recompute = {config::Recompute::none, config::Recompute::gathers,
+                                              config::Recompute::selective, config::Recompute::full};
   std::vector<config::ScheduleKind> schedules = {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe,
                                                  config::ScheduleKind::interleaved, config::ScheduleKind::zero_bubble,
                                                  config::ScheduleKind::zb_v,        config::ScheduleKind::zeropp};

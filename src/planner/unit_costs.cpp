@@ -86,7 +86,8 @@ UnitCosts::Key UnitCosts::key(StageKind kind, const StageMesh& mesh, config::Rec
 const TimeTable& UnitCosts::times(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass) const {
   // What is recomputed changes the backward pass only.
   const Code& code =
-      this->code(kind, mesh, pass == Pass::F ? config::Recompute::none : recompute, pass == Pass::B || pass == Pass::W);
+      this->code(kind, mesh, pass == Pass::F ? config::Recompute::gathers : recompute,
+                 pass == Pass::B || pass == Pass::W);
   return pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward;
 }
 
@@ -139,11 +140,11 @@ const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, const StageMesh
 }
 
 const compiler::StageCost& UnitCosts::plain_cost(StageKind kind, const StageMesh& mesh) const {
-  return code(kind, mesh, config::Recompute::none, false).cost;
+  return code(kind, mesh, config::Recompute::gathers, false).cost;
 }
 
 i64 UnitCosts::key_bytes(StageKind kind, const StageMesh& mesh) const {
-  return code(kind, mesh, config::Recompute::none, false).key_bytes;
+  return code(kind, mesh, config::Recompute::gathers, false).key_bytes;
 }
 
 i64 UnitCosts::parameters(StageKind kind, const StageMesh& mesh) const {
@@ -158,7 +159,7 @@ UnitCosts::Units UnitCosts::units(const StageMesh& mesh) const {
   if (!fresh) return it->second;
   Units& units = it->second;
   const ir::Graph& graph = codes_->one_layer();
-  const ir::StageCode& whole = code(StageKind::whole, mesh, config::Recompute::none, false).stage;
+  const ir::StageCode& whole = code(StageKind::whole, mesh, config::Recompute::gathers, false).stage;
   for (const ir::ParamUse& use : whole.params) {
     const int unit = graph.param(use.param).unit;
     (unit == 0 ? units.embedding : unit == 1 ? units.layer : units.head) += local_elements(graph, whole, use);

@@ -15,6 +15,7 @@
 #include "compiler/documents_read.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/wire.hpp"
+#include "kernels/device_memory.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/channels.hpp"
 #include "runtime/device_order.hpp"
@@ -200,10 +201,7 @@ struct Executor::Step {
     try {
       perform(id, task, of_task);
     } catch (const c10::OutOfMemoryError& error) {
-      user_error(
-          "rank {}: its device has no memory left for {}: {}. Set a lower run.memory_budget, so that plans leave more "
-          "of it free, a smaller micro_batch_tokens, or recompute = \"full\".",
-          e.rank_, ir::name_of(task), error.what_without_backtrace());
+      kernels::out_of_device_memory(e.rank_, ir::name_of(task), error);
     }
   }
 

@@ -6,7 +6,8 @@
 namespace switchyard::train {
 
 compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision,
-                            const std::vector<std::string>& strategies, const cluster::Cluster& cluster) {
+                            const std::vector<std::string>& strategies, const cluster::Cluster& cluster,
+                            config::Device device) {
   std::vector<config::Strategy> made;
   for (const std::string& strategy : strategies) {
     made.push_back(config::strategy_from_spec(strategy, cluster.ranks(), model.layers));
@@ -14,7 +15,8 @@ compiler::Plans bench_plans(const config::ModelConfig& model, const std::string&
   }
   ir::Graph graph = models::build(model, precision_from(precision), models::Output::loss);
   ir::differentiate(graph);
-  return compiler::Plans(std::move(graph), std::move(made), 0, cluster, switching::Planner::relay);
+  return compiler::Plans(std::move(graph), std::move(made), 0, cluster, switching::Planner::relay,
+                         {.on_devices = device != config::Device::cpu});
 }
 
 }  // namespace switchyard::train

@@ -10,10 +10,12 @@
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "comm/measure.hpp"
+#include "runtime/device_order.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/tensors.hpp"
 #include "train/bench_rank.hpp"
 #include "train/channels.hpp"
+#include "train/host_share.hpp"
 #include "train/ranks.hpp"
 
 namespace switchyard::train {
@@ -50,9 +52,10 @@ class BenchOnRank {
  public:
   BenchOnRank(const BenchSwitchSettings& s, comm::Fabric& fabric)
       : fabric_(fabric),
-        plans_(bench_plans(s.model, s.precision, {s.from, s.to}, fabric.cluster())),
-        store_(plans_, fabric.rank(), at::kCPU),
-        executor_(plans_, store_, fabric, {.memory = &memory_}),
+        device_(with_host_share({}, fabric, s.device, true).device),
+        plans_(bench_plans(s.model, s.precision, {s.from, s.to}, fabric.cluster(), s.device)),
+        store_(plans_, fabric.rank(), device_),
+        executor_(plans_, store_, fabric, {.device = device_, .memory = &memory_}),
         everyone_(comm::everyone(fabric, kSwitchBenchChannel)) {
     store_.home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(1); });
   }
@@ -61,14 +64,14 @@ class BenchOnRank {
     const Phases staying(plans_, {kFrom, kFrom}), changing(plans_, {kFrom, kTo, kTo});
     const i64 bytes = working_bytes(plans_, store_.holdings), total = sum(bytes);
     if (total == 0) user_error("bench switch: this switch moves and copies nothing. Give two strategies that differ.");
-    const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, at::kCPU),
-                     target = runtime::zeros({bytes / 4}, DType::i32, at::kCPU);
+    const at::Tensor source = runtime::zeros({bytes / 4}, DType::i32, device_),
+                     target = runtime::zeros({bytes / 4}, DType::i32, device_);
     const i64 staying_sent = sent_by(staying), moved = sent_by(changing) - staying_sent;  // also warms up
     std::vector<double> switches, copies;
     for (int i = 0; i < repetitions; ++i) {
       const double stay = seconds_of([&] { execute(staying); });
       switches.push_back(seconds_of([&] { execute(changing); }) - stay);
-      copies.push_back(seconds_of([&] { std::memcpy(target.data_ptr(), source.const_data_ptr(), target.nbytes()); }));
+      copies.push_back(seconds_of([&] { copy(source, target); }));
     }
     return {.moved_bytes = moved,
             .copied_bytes = total - moved,
@@ -78,6 +81,14 @@ class BenchOnRank {
 
  private:
   void execute(const Phases& phases) { executor_.run(phases.program, {&phases.plan, &no_documents_, {}}); }
+
+  // libtorch's copy of CPU memory would use all of the process's threads.
+  void copy(const at::Tensor& source, const at::Tensor& target) const {
+    if (device_.is_cpu())
+      std::memcpy(target.data_ptr(), source.const_data_ptr(), target.nbytes());
+    else
+      target.copy_(source);
+  }
 
   template <class T>
   std::vector<T> everyones(T mine) {
@@ -101,10 +112,12 @@ class BenchOnRank {
     everyones(0);
     const auto start = Clock::now();
     work();
+    runtime::wait_for_device(device_);
     return std::ranges::max(everyones(seconds_since(start)));
   }
 
   comm::Fabric& fabric_;
+  at::Device device_;
   kernels::RankMemory memory_{kernels::machine_memory()};
   kernels::MemoryScope scope_{&memory_};
   compiler::Plans plans_;
@@ -122,6 +135,7 @@ BenchSwitchResult bench_switch(const BenchSwitchSettings& settings) {
   if (settings.ranks < 1 || settings.repetitions < 1)
     user_error("bench switch: --ranks and --repetitions must be 1 or more.");
   check_threads(settings.ranks, 0);
+  require_device(settings.device);
   kernels::install_rank_allocator();
   BenchSwitchResult result;
   on_ranks(settings.ranks, {}, cluster::uniform(1, settings.ranks), {}, [&](comm::Fabric& fabric) {

@@ -99,6 +99,7 @@ Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm:
     : plans_(plans),
       fabric_(fabric),
       settings_(with_room_for_home(std::move(settings), plans, fabric.rank())),
+      budget_(settings_.device, settings_.memory_budget),
       store_(plans, fabric.rank(), settings_.device),
       executor_(plans, store_, fabric, executor_options(model, settings_)) {}
 

@@ -8,6 +8,7 @@
 
 #include "compiler/memory.hpp"
 #include "config/job.hpp"
+#include "kernels/device_memory.hpp"
 #include "kernels/memory.hpp"
 #include "runtime/executor.hpp"
 
@@ -87,6 +88,7 @@ class Rank {
   const compiler::Plans& plans_;
   comm::Fabric& fabric_;
   RankSettings settings_;
+  kernels::DeviceBudget budget_;
   runtime::Store store_;
   runtime::Executor executor_;
   const compiler::Plans* assembled_ = &plans_;  // whose program it is

@@ -11,6 +11,7 @@
 #include "base/errors.hpp"
 #include "comm/nccl_fabric.hpp"
 #include "comm/thread_fabric.hpp"
+#include "kernels/device_memory.hpp"
 #include "runtime/channels.hpp"
 #include "runtime/group_calls.hpp"
 #include "runtime/tensor_device.hpp"
@@ -48,7 +49,11 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
   std::exception_ptr first;
   const auto guarded = [&](comm::Fabric& fabric) {
     try {
-      work(fabric);
+      try {
+        work(fabric);
+      } catch (const c10::OutOfMemoryError& error) {
+        kernels::out_of_device_memory(fabric.rank(), "its part of the model", error);
+      }
     } catch (const std::exception& error) {
       {
         const std::lock_guard lock(mutex);

@@ -73,7 +73,7 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
   const auto sent = [&](cluster::Link link) {
     return after[static_cast<size_t>(link)] - before_[static_cast<size_t>(link)];
   };
-  const Figures mine{.peak = device_.is_cpu() ? memory_.peak() : kernels::device_peak(device_),
+  const Figures mine{.peak = kernels::rank_peak(memory_, device_),
                      .predicted_peak = rank.predicted().total + step.checkpoint_copy,
                      .peak_bound = rank.bound().total + step.checkpoint_copy,
                      .intra = sent(cluster::Link::intra_host),

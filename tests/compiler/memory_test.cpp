@@ -1,5 +1,6 @@
 #include "compiler/memory.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -61,13 +62,21 @@ TEST(Memory, OfAttentionIsWithoutScoresOnDevices) {
 }
 
 TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
-  i64 before = 0;
-  for (const config::Recompute recompute :
-       {config::Recompute::full, config::Recompute::selective, config::Recompute::none}) {
-    config::Strategy s = strategy("1,1,1", 1);
+  using enum config::Recompute;
+  const auto plans_with = [](config::Recompute recompute, int tp) {
+    config::Strategy s = strategy(fmt::format("1,{},1", tp), tp);
     s.recompute = recompute;
-    const Plans plans = plans_of({s}, 1);
-    const i64 now = bytes_of(peak_of(plans, level_step(plans, 1)), MemoryClass::activations);
+    return plans_of({s}, tp);
+  };
+  const auto activations = [](const Plans& plans) {
+    return bytes_of(peak_of(plans, level_step(plans, 1)), MemoryClass::activations);
+  };
+  EXPECT_GT(activations(plans_with(none, 2)), activations(plans_with(gathers, 2)));
+  EXPECT_EQ(activations(plans_with(none, 1)), activations(plans_with(gathers, 1)));
+  i64 before = 0;
+  for (const config::Recompute recompute : {full, selective, gathers}) {
+    const Plans plans = plans_with(recompute, 1);
+    const i64 now = activations(plans);
     EXPECT_GT(now, before);
     EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, level_step(plans, 1, 128)), MemoryClass::activations)) /
                     static_cast<double>(now),

@@ -119,7 +119,7 @@ std::vector<layout::StageMesh> meshes() {
 TEST(Overlap, changes_no_operators_order_and_waits_for_what_is_read) {
   for (config::ModelConfig model : {small_llama(), small_gpt2()})
     for (const layout::StageMesh& mesh : meshes())
-      for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+      for (const Recompute recompute : {Recompute::none, Recompute::gathers, Recompute::selective, Recompute::full})
         for (const bool sequence_parallel : {true, false})
           for (const auto schedule : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::zero_bubble})
             for (const bool overlap : {true, false}) {

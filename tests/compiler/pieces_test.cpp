@@ -81,7 +81,7 @@ TEST(Pieces, AreNotCutWhereNobodyElseHoldsCopiesOrZeroIsBelow2) {
 TEST(Pieces, AreTheSegmentAndEndTheirCollectives) {
   const ir::Graph graph = training_graph(small_llama());
   for (const config::Recompute recompute :
-       {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
+       {config::Recompute::none, config::Recompute::gathers, config::Recompute::selective, config::Recompute::full}) {
     const ir::StageCode stage = stage_of(graph, 3, 2, {.recompute = recompute});
     for (const ir::Segment* segment : {&stage.forward, &stage.backward}) {
       std::vector<std::pair<bool, size_t>> whole, pieces;

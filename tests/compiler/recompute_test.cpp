@@ -14,7 +14,7 @@ namespace {
 
 using config::Recompute;
 
-constexpr Recompute kAll[] = {Recompute::none, Recompute::selective, Recompute::full};
+constexpr Recompute kAll[] = {Recompute::none, Recompute::gathers, Recompute::selective, Recompute::full};
 
 ir::StageCode stage_of(const ir::Graph& graph, int tp, Recompute policy, int first, int end) {
   config::Strategy strategy = stage_strategy("test");
@@ -54,8 +54,33 @@ TEST(Recompute, keeps_all_that_the_backward_pass_reads_unless_told_otherwise) {
   EXPECT_EQ(count(stage.backward, "linear"), 0);
 }
 
-TEST(Recompute, without_it_what_was_gathered_is_gathered_again) {
-  const ir::StageCode stage = whole_model(small_llama(), 2, Recompute::none);
+// Reshards of a segment that collect what ranks had cut.
+int gathers(const ir::StageCode& stage, const ir::Segment& segment) {
+  return static_cast<int>(std::ranges::count_if(segment.code, [&](const ir::Instr& i) {
+    const auto cuts = [&](int b) {
+      const layout::Layout& layout = stage.buffers[static_cast<size_t>(b)].layout;
+      return std::ranges::count_if(layout.split, [](const std::vector<int>& axes) { return !axes.empty(); });
+    };
+    return !i.op && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty() && cuts(i.in[0]) > cuts(i.out[0]);
+  }));
+}
+
+TEST(Recompute, keeps_what_was_gathered_or_gathers_it_again) {
+  const ir::StageCode none = whole_model(small_llama(), 2, Recompute::none),
+                      again = whole_model(small_llama(), 2, Recompute::gathers);
+  // The inputs of qkv, and of gate and up.
+  EXPECT_EQ(gathers(again, again.forward), 2 * 2);
+  EXPECT_EQ(gathers(none, none.forward), 2 * 2);
+  EXPECT_EQ(gathers(again, again.backward) - gathers(none, none.backward), 2 * 2);
+  EXPECT_EQ(count(none.backward, "linear"), 0);
+  EXPECT_GT(stash_bytes(none), stash_bytes(again));
+  EXPECT_LT(stash_bytes(none), 2 * stash_bytes(again));
+  const ir::StageCode alone = whole_model(small_llama(), 1, Recompute::none);
+  EXPECT_EQ(stash_bytes(alone), stash_bytes(whole_model(small_llama(), 1, Recompute::gathers)));
+}
+
+TEST(Recompute, what_is_gathered_again_is_kept_in_parts) {
+  const ir::StageCode stage = whole_model(small_llama(), 2, Recompute::gathers);
   for (const int b : stage.stash) {
     const auto gathers = [&](const ir::Instr& i) {
       return !i.op && i.out[0] == b && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty();
@@ -71,13 +96,13 @@ TEST(Recompute, without_it_what_was_gathered_is_gathered_again) {
 }
 
 TEST(Recompute, selective_makes_attention_again_too) {
-  const ir::StageCode none = whole_model(small_llama(), 2, Recompute::none),
+  const ir::StageCode gathers = whole_model(small_llama(), 2, Recompute::gathers),
                       selective = whole_model(small_llama(), 2, Recompute::selective);
   EXPECT_EQ(count(selective.backward, "attention"), 2);
   EXPECT_EQ(count(selective.backward, "linear"), 0);
   EXPECT_FALSE(stash_names(selective).contains("attention"));
-  EXPECT_EQ(count(selective.backward, "reshard"), count(none.backward, "reshard"));
-  EXPECT_LT(stash_bytes(selective), stash_bytes(none));
+  EXPECT_EQ(count(selective.backward, "reshard"), count(gathers.backward, "reshard"));
+  EXPECT_LT(stash_bytes(selective), stash_bytes(gathers));
 }
 
 TEST(Recompute, full_keeps_what_enters_a_layer_and_nothing_else) {

@@ -71,7 +71,7 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "    ]}\n"
             "  ],\n"
             "  \"splits\": [],\n"
-            "  \"recompute\": \"none\",\n"
+            "  \"recompute\": \"gathers\",\n"
             "  \"schedule\": \"1f1b\",\n"
             "  \"chunks\": 1,\n"
             "  \"activation_cap\": 0,\n"

@@ -22,6 +22,39 @@ TEST(DeviceMemory, ThePeakIsTheMostSinceItWasReset) {
   EXPECT_EQ(device_peak(device), before + 512);
 }
 
+TEST(DeviceMemory, BudgetsOfRanksThatShareADeviceAddUp) {
+  const at::Device device = standin::device();
+  const auto made = [&](i64 bytes) { return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device)); };
+  const auto fits = [&](i64 bytes) {
+    try {
+      made(bytes);
+      return true;
+    } catch (const c10::OutOfMemoryError&) {
+      return false;
+    }
+  };
+  reset_device_peak(device);
+  const i64 live = device_peak(device), budget = live + (1 << 20);
+  EXPECT_TRUE(fits(1 << 24)) << "without a budget";
+  {
+    const DeviceBudget one(device, budget);
+    EXPECT_TRUE(fits(1 << 20));
+    EXPECT_FALSE(fits(with_fragments(budget) - live + 4096));
+    {
+      const DeviceBudget two(device, 1 << 20);
+      EXPECT_TRUE(fits(1 << 21));
+      EXPECT_FALSE(fits(with_fragments(budget + (1 << 20)) - live + 4096));
+      const DeviceBudget unlimited(device, 0);
+      EXPECT_TRUE(fits(1 << 24));
+    }
+    EXPECT_TRUE(fits(1 << 20));
+    EXPECT_FALSE(fits(1 << 21));
+    const DeviceBudget elsewhere(at::kCPU, 1);
+    EXPECT_TRUE(fits(1 << 20));
+  }
+  EXPECT_TRUE(fits(1 << 24));
+}
+
 TEST(DeviceMemory, ADeviceWithoutStatisticsIsNamed) {
   try {
     device_peak(at::Device(at::kCPU));

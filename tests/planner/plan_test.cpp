@@ -34,7 +34,7 @@ Request request_of(i64 memory = 0, int hosts = 2) {
   request.memory = memory;
   request.limits = {.axes = axes_of_problems(),
                     .most_head_layers = 1,
-                    .recompute = {config::Recompute::none, config::Recompute::full}};
+                    .recompute = {config::Recompute::gathers, config::Recompute::full}};
   return request;
 }
 

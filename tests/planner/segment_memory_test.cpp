@@ -38,7 +38,7 @@ i64 bytes_of(const compiler::MemoryPeak& peak, compiler::MemoryClass what) {
 
 TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
   for (const config::Recompute recompute :
-       {config::Recompute::none, config::Recompute::selective, config::Recompute::full}) {
+       {config::Recompute::none, config::Recompute::gathers, config::Recompute::selective, config::Recompute::full}) {
     const compiler::Plans plans = one_stage(recompute);
     const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], {kTokens, kTokens});
     const compiler::MemoryPeak peak = peak_of(plans);

@@ -103,7 +103,7 @@ struct SmallProblem {
     limits.both_orders = pick({0, 1}) == 1;
     limits.most_head_layers = pick({0, 1});
     const std::vector<config::Recompute> all = limits.recompute;
-    limits.recompute = {all[static_cast<size_t>(pick({0, 1}))], all[2]};
+    limits.recompute = {all[static_cast<size_t>(pick({0, 1, 2}))], all[3]};
     if (pick({0, 1}) == 1) limits.schedules.resize(static_cast<size_t>(pick({1, 2})));
     shapes = planner::shapes(units.model(), hardware.ranks(), limits);
     if (pick({0, 1}) == 1) settings.memory = memory(seed % 4 == 1);

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <numeric>
 #include <set>
 
@@ -14,13 +15,13 @@ namespace {
 
 using testing::ElementsAre;
 
-// 3 recomputations; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
+// 3 levels of recomputation, and a fourth where tensor ranks gather; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
 TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
-  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 15)
+  EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 15 + 2)
       << "2,1,1  1,1,2  and two ranks of a stage on each of five axes";
-  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 30u) << "one layer less in the last stage is 2 and 1 again";
-  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 15)
+  EXPECT_EQ(shapes(model_of(3, 64, 100), 2, {}).size(), 32u) << "one layer less in the last stage is 2 and 1 again";
+  EXPECT_EQ(shapes(model_of(4, 64, 100), 2, {}).size(), 3u + 24 + 6 + 15 + 2)
       << "2 and 2, 3 and 1; two chunks of a layer in a loop and in a v";
   EXPECT_EQ(shapes(model_of(2, 64, 100), 4, {.stage_ranks = {1}, .pp = {2}}).size(), 24u + 18)
       << "either pipelines or stages side by side; zeropp, as there are copies to be cut";
@@ -65,7 +66,7 @@ TEST(Space, zeropp_comes_where_parameters_are_gathered_in_blocks_of_three_sizes)
   const SpaceLimits depths{.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::depth}};
   for (const auto& [chunks, every, zero] : found(depths, 12)) EXPECT_EQ(zero, 1) << "depth gathers anyway";
   const Shape shape{{2, {}, 3, Order::data_inside, 0, 2, schedule::Placement::loop, 3},
-                    config::Recompute::none,
+                    config::Recompute::gathers,
                     config::ScheduleKind::zeropp,
                     0,
                     5};
@@ -187,13 +188,25 @@ TEST(Space, the_usual_part_has_a_shape_of_every_usual_strategy_and_is_a_small_on
     const auto same = [&](const Shape& shape) {
       const config::Degrees degrees = degrees_of(shape.placement);
       return degrees.inside == config::Inside::data && shape.schedule == config::ScheduleKind::one_f_one_b &&
-             shape.recompute == config::Recompute::none &&
+             shape.recompute == config::Recompute::gathers &&
              strategy_of(shape, 16, 0).groups ==
                  config::strategy_from_spec(spec, 64, 16, strategy_of(shape, 16, 0)).groups;
     };
     EXPECT_EQ(std::ranges::count_if(all, [&](const Shape& shape) { return is_usual(shape) && same(shape); }), 1)
         << spec;
   }
+}
+
+TEST(Space, keeping_what_is_gathered_is_a_choice_where_something_is) {
+  std::map<bool, std::set<config::Recompute>> found;  // by whether a mesh has tensor ranks
+  for (const Shape& shape : shapes(model_of(4, 64, 100), 8, {})) {
+    const StageMesh& mesh = shape.placement.mesh;
+    found[mesh[layout::StageAxis::outer] * mesh[layout::StageAxis::inner] > 1].insert(shape.recompute);
+    EXPECT_GE(shape.recompute, least_recompute(mesh));
+  }
+  using enum config::Recompute;
+  EXPECT_THAT(found[true], ElementsAre(none, gathers, selective, full));
+  EXPECT_THAT(found[false], ElementsAre(gathers, selective, full));
 }
 
 TEST(Space, layers_are_spread_evenly_but_for_the_head) {
@@ -221,13 +234,13 @@ TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
   EXPECT_EQ(to_string(shape), "2,2,2, stages within a host, last stage 2 layers fewer, recompute full, gpipe");
   EXPECT_EQ(to_string(Shape{{4, outer(1), 1}}), "4,1,1");
   EXPECT_EQ(to_string(Placement{2, mesh(2, 4, 3), 2}), "dp=2,tp=12,pp=2,ulysses=2,inner=3");
-  Shape chunks{{1, outer(2), 4}, config::Recompute::none, config::ScheduleKind::interleaved};
+  Shape chunks{{1, outer(2), 4}, config::Recompute::gathers, config::ScheduleKind::interleaved};
   chunks.placement.chunks = 3;
   EXPECT_EQ(to_string(chunks), "1,2,4, interleaved 3");
   EXPECT_EQ(strategy_of(chunks, 12, 512).chunk_count(), 3);
   EXPECT_EQ(strategy_of(chunks, 12, 512).groups[0].stages.size(), 12u);
   EXPECT_EQ(to_string(Shape{{1, outer(2), 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}),
-            "1,2,4, zero-bubble, 8 activations");
+            "1,2,4, recompute none, zero-bubble, 8 activations");
 }
 
 }  // namespace

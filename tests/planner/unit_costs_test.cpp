@@ -64,6 +64,21 @@ double seconds(const ir::StageCode& stage, const ir::Segment& segment, i64 T, co
   return sum;
 }
 
+TEST(UnitCosts, keeping_what_is_gathered_takes_less_exactly_where_something_is) {
+  const UnitCosts costs(six_layers(), precision_from("bf16"), config::load_hardware("a100-80g", 16));
+  for (const layout::StageAxis axis : stage_axes()) {
+    if (axis == layout::StageAxis::ring || axis == layout::StageAxis::depth) continue;  // outside a layer's code
+    StageMesh on;
+    on[axis] = 2;
+    const auto seconds = [&](Recompute recompute) {
+      return costs.time(StageKind::middle, on, recompute, Pass::BW, 512).total(0);
+    };
+    EXPECT_EQ(seconds(Recompute::none) < seconds(Recompute::gathers), least_recompute(on) == Recompute::none)
+        << to_string(on);
+    EXPECT_EQ(seconds(least_recompute(on)), seconds(Recompute::none)) << to_string(on);
+  }
+}
+
 TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
   const cluster::Hardware hardware = config::load_hardware("a100-80g", 16);
   const config::ModelConfig model = six_layers();
@@ -73,7 +88,7 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
   const i64 T = 512;
   const double attention_pairs = 4000;
   for (const StageMesh& on : {StageMesh{}, outer(4), mesh(4, 1, 1), mesh(2, 2, 1), mesh(1, 2, 2)})
-    for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    for (const Recompute recompute : {Recompute::none, Recompute::gathers, Recompute::selective, Recompute::full})
       for (const bool split : {false, true}) {
         config::Strategy strategy;
         strategy.recompute = recompute;

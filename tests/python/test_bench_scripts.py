@@ -120,3 +120,48 @@ def test_a_step_that_fails_ends_the_comparison_with_its_message(bench):
     done = bench("step_ratio.py", "--compare", "scaling", BREAKS="switchyard: no memory")
     assert done.returncode == 1
     assert "ended with status 1: switchyard: no memory" in done.stderr
+
+
+def test_the_comparisons_on_a_gpu_are_of_equal_steps(bench):
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        import step_ratio
+        import transformers_step
+    finally:
+        sys.path.pop(0)
+    found = step_ratio.cuda_commands("switchyard", 3)
+    assert sorted(found) == ["1b-32k", "1b-4k", "1b-mixed", "7b-32k", "7b-4k", "7b-mixed"]
+    for _, sides in found.values():
+        ours, theirs = (sides[name] for name in ("switchyard", "transformers"))
+        assert "--compile" in theirs
+        same = ours[ours.index("--cuda"):-1]
+        assert theirs[theirs.index("--cuda"):-1] == same
+        assert (ours[-1], theirs[-1]) == ("4", "3")  # the first one of `bench step` is its warm-up
+    assert transformers_step.rows_of([5, 1, 3, 2, 4], 6) == [[5, 1], [4, 2], [3]]
+    wrong = bench("step_ratio.py", "--compare", "1b-4k")
+    assert wrong.returncode == 2
+    assert "--compare 1b-4k: choose from transformers, scaling" in wrong.stderr
+
+
+def test_the_peer_packs_documents_that_see_themselves_alone():
+    import torch
+    import transformers
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        import transformers_step
+    finally:
+        sys.path.pop(0)
+    transformers_step.register_packed_attention(transformers, torch)
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(vocab_size=50, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+                                      num_attention_heads=4, num_key_value_heads=2, attn_implementation="packed")
+    model = transformers.LlamaForCausalLM(config).double()
+    documents = [torch.randint(50, (1, length)) for length in (7, 12, 1)]
+    alone = []
+    for tokens in documents:
+        model.config.ends = [0, tokens.shape[1]]
+        alone.append(model(input_ids=tokens).logits)
+    model.config.ends = [0, 7, 19, 20]
+    positions = torch.cat([torch.arange(tokens.shape[1]) for tokens in documents])[None]
+    together = model(input_ids=torch.cat(documents, dim=1), position_ids=positions).logits
+    torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=1e-9, atol=1e-12)

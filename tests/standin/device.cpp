@@ -30,6 +30,7 @@
 
 #include "comm/standin_nccl/stream.hpp"
 #include "gpu_operators.hpp"
+#include "kernels/device_memory.hpp"
 #include "memory.hpp"
 #include "ordering.hpp"
 
@@ -199,8 +200,9 @@ MessageStream& message_stream(int number) {
 
 thread_local int current_stream = 0;
 
-class DeviceAllocator final : public c10::DeviceAllocator {
+class DeviceAllocator final : public c10::DeviceAllocator, public kernels::LimitedAllocator {
  public:
+  void limit(c10::DeviceIndex, i64 bytes) override { state().memory.budget(bytes); }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t) override {}
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {

@@ -42,6 +42,9 @@ void* Memory::allocate(std::size_t bytes, int stream) {
   const std::size_t need = (bytes + kUnit - 1) / kUnit * kUnit;
   const std::lock_guard lock(mutex_);
   give_back(stream);
+  if (budget_ > 0 && live_bytes_ + static_cast<std::int64_t>(need) > budget_)
+    C10_THROW_ERROR(OutOfMemoryError, "stand-in device: " + std::to_string(bytes) + " bytes are more than is left of " +
+                                          std::to_string(budget_));
   std::size_t offset = top_;
   if (std::vector<std::size_t>& free = free_[{stream, need}]; !free.empty()) {
     offset = free.back();
@@ -96,6 +99,11 @@ void Memory::used_on(const void* address, int stream) {
 void Memory::limit(std::size_t bytes) {
   const std::lock_guard lock(mutex_);
   limit_ = std::min(bytes, capacity_);
+}
+
+void Memory::budget(std::int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  budget_ = bytes;
 }
 
 void Memory::start_over() {

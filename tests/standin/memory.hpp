@@ -36,6 +36,8 @@ class Memory {
 
   /// New blocks lie below this many bytes; at most the capacity.
   void limit(std::size_t bytes);
+  /// Live blocks have at most so many bytes; 0: any number.
+  void budget(std::int64_t bytes);
   /// There is no limit any more. If no block is live: all of it is free for any stream, whoever had it, and nothing is
   /// known of what it had.
   void start_over();
@@ -63,7 +65,7 @@ class Memory {
   std::map<std::size_t, Block> live_;
   std::map<std::pair<int, std::size_t>, std::vector<std::size_t>> free_;  // stream and size -> offsets
   std::vector<Pending> pending_;
-  std::int64_t live_bytes_ = 0, peak_bytes_ = 0;
+  std::int64_t live_bytes_ = 0, peak_bytes_ = 0, budget_ = 0;
 };
 
 }  // namespace switchyard::standin

@@ -65,7 +65,7 @@ def random_strategy(draw, name, ranks, zero_0):
                         and (degree == 1 or MODELS[name].get("attention") != "unfused")])
     strategy = {"dp": draw.randint(1, ranks // (wide * pp * depth * ring)), "tp": tp, "pp": pp, "ulysses": ulysses,
                 "ring": ring, "depth": depth, "inner": inner,
-                "recompute": draw.choice(["none", "selective", "full"]),
+                "recompute": draw.choice(["none", "gathers", "selective", "full"]),
                 "schedule": draw.choice(["1f1b", "gpipe", "zero-bubble"] +
                                         (["interleaved", "zb-v", "zeropp"] if 2 * pp <= SIZES["layers"] else [])),
                 "sequence_parallel": draw.random() < 0.7}
@@ -302,7 +302,7 @@ def test_any_parameter_may_be_cut_in_any_dimension(tmp_path, corpus, one_rank, s
                 "splits": [{"parameter": re.sub(r"\.[0-9]+\.", ".*.", parameter),
                             "cuts": random_cuts(draw, len(shape.split(",")), wide)}
                            for parameter, shape in parameters if draw.random() < 0.6],
-                "recompute": draw.choice(["none", "selective", "full"]), "sequence_parallel": draw.random() < 0.7}
+                "recompute": draw.choice(["none", "gathers", "selective", "full"]), "sequence_parallel": draw.random() < 0.7}
     (tmp_path / "cut.json").write_text(json.dumps(strategy))
     print(json.dumps(strategy))  # shown if it fails
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "cut.json"), (20, "5,1,1")],

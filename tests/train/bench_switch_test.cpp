@@ -4,6 +4,7 @@
 
 #include "base/errors.hpp"
 #include "bench_model.hpp"
+#include "job_device.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -12,6 +13,7 @@ BenchSwitchSettings small() {
   BenchSwitchSettings settings;
   settings.model = bench_model();
   settings.repetitions = 3;
+  settings.device = job_device();
   return settings;
 }
 

@@ -5,9 +5,8 @@
 #include <vector>
 
 #include "../data/index_file.hpp"
-#include "../standin/test_device.hpp"
 #include "config/job.hpp"
-#include "train/host_share.hpp"
+#include "job_device.hpp"
 
 namespace switchyard::train {
 
@@ -45,10 +44,7 @@ checkpoint_every = 2
 keep_checkpoints = 0
 out = ")" + out + "\"\n";
   std::vector<std::string> all = {};
-  if (const at::Device device = standin::test_device(); !device.is_cpu()) {
-    gpu_type() = device.type();
-    all = {"run.device=\"cuda\""};
-  }
+  if (job_device() == config::Device::cuda) all = {"run.device=\"cuda\""};
   all.insert(all.end(), sets.begin(), sets.end());
   return config::job_from_toml(text, "job.toml", all);
 }
