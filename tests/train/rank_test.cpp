@@ -11,8 +11,10 @@
 
 #include "../comm/rank_threads.hpp"
 #include "../runtime/tiny_job.hpp"
+#include "../standin/test_device.hpp"
 #include "base/errors.hpp"
 #include "compiler/order.hpp"
+#include "runtime/tensors.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -61,6 +63,30 @@ TEST(Rank, AStepWithoutLearningLeavesTheLossAndOneWithLearningLowersIt) {
     EXPECT_EQ(rank.program().of_rank.size(), 2u);
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));
+}
+
+// What is predicted fits; what a kernel took beyond it would not.
+TEST(Rank, ItsBudgetHoldsOnADevice) {
+  const at::Device device = standin::test_device();
+  if (device.is_cpu()) GTEST_SKIP() << "of devices";
+  const runtime::Documents documents = runtime::tiny_documents(4, 5);
+  const auto ends = comm::run_ranks(1, {}, [&](comm::Fabric& fabric) {
+    const compiler::Plans plans = runtime::tiny_plans({"1,1,1"}, 1);
+    const batch::StepPlan plan = runtime::tiny_batch(0, documents, plans, {runtime::kLongest});
+    RankSettings settings{.device = device};
+    {
+      Rank unlimited(plans, runtime::tiny_llama(), fabric, settings);
+      unlimited.assemble(plan);
+      settings.memory_budget = unlimited.bound().total;
+    }
+    Rank rank(plans, runtime::tiny_llama(), fabric, settings);
+    rank.store().home.initialize(runtime::tiny_values(plans.graph()));
+    const auto update = [](double) { return runtime::UpdateSettings{{1e-3, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; };
+    EXPECT_GT(rank.step(plan, documents, update).loss, 0);
+    EXPECT_THROW(runtime::zeros({settings.memory_budget}, DType::f32, device), c10::OutOfMemoryError);
+  });
+  EXPECT_EQ(ends, std::vector<std::string>(1));
+  EXPECT_NO_THROW(runtime::zeros({1 << 22}, DType::f32, device)) << "when the rank is gone";
 }
 
 TEST(Rank, ATracedStepHasTheSpansOfItsTasksAndAnotherStepKeepsNothing) {

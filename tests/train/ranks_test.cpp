@@ -44,6 +44,15 @@ TEST(Ranks, TheFirstErrorIsRethrownAndEndsTheWaitingOfTheOthers) {
   EXPECT_EQ(stopped, 2);
 }
 
+TEST(Ranks, ADeviceWithoutMemoryIsToldWithTheRank) {
+  const auto work = [](comm::Fabric& fabric) {
+    if (fabric.rank() == 1) C10_THROW_ERROR(OutOfMemoryError, "64 GiB were asked for");
+  };
+  EXPECT_THAT(message_of<UserError>([&] { on_ranks(2, {}, cluster::uniform(1, 2), {}, work); }),
+              testing::StartsWith("rank 1: its device has no memory left for its part of the model: 64 GiB were asked "
+                                  "for. Set a smaller micro_batch_tokens"));
+}
+
 TEST(Ranks, ALaunchOfAnotherSizeThanTheJobIsRefused) {
   comm::Launch launch;
   launch.distributed = true;
