@@ -44,6 +44,7 @@ JOBS = {
     "dp 2, selective recomputation": job("2,1,1", 2048, 2, recompute="selective"),
     "dp 2, full recomputation": job("2,1,1", 2048, 2, recompute="full"),
     "tp 2, full recomputation": job("1,2,1", 2048, 2, recompute="full"),
+    "tp 2, keeping what is gathered": job("1,2,1", 1024, 4, recompute="none"),
     "tp 2, no sequence parallelism": job("1,2,1", 1024, 4, sequence_parallel=False),
     "dp 2, 4 micro-batches": job("2,1,1", 512, 16, micro_batch_tokens=1024),
     "tp 2, 8 micro-batches": job("1,2,1", 512, 16, micro_batch_tokens=1024),
@@ -77,6 +78,7 @@ JOBS = {
 ON_HOSTS = {
     "dp 2": job("2,1,1", 1024, 8),
     "tp 2": job("1,2,1", 1024, 4),
+    "tp 2, keeping what is gathered": job("1,2,1", 1024, 4, recompute="none"),
     "pp 2": job("1,1,2", 1024, 8, micro_batch_tokens=1024),
     "switching pp 2, dp 2": job([(4096, "1,1,2"), (1024, "2,1,1")], MIXED, 12),
     "ring 2": job("ring=2", 4096, 1),

@@ -149,9 +149,10 @@ template <auto Settings>
 auto settings_keys() {
   using S = StrategySettings;
   return std::vector<Key<typename OwnerOf<Settings>::Owner>>{
-      Row<Settings, &S::recompute>("recompute",
-                                   "forward work that the backward pass repeats instead of keeping activations: none; what "
-                                   "tensor parallel ranks gather (gathers); attention, too (selective); or all (full)."),
+      Row<Settings, &S::recompute>(
+          "recompute",
+          "forward work that the backward pass repeats instead of keeping activations: none; what "
+          "tensor parallel ranks gather (gathers); attention, too (selective); or all (full)."),
       Row<Settings, &S::schedule>(
           "schedule",
           "pipeline schedule; zero-bubble, zb-v and zeropp compute weight gradients separately from input gradients; "

@@ -50,8 +50,8 @@ struct ParamSplit {
   bool operator==(const ParamSplit&) const = default;
 };
 
-/// Forward work that the backward pass repeats instead of keeping what it made: none; what tensor parallel ranks gathered;
-/// that, and attention; all of a layer.
+/// Forward work that the backward pass repeats instead of keeping what it made: none; what tensor parallel ranks
+/// gathered; that, and attention; all of a layer.
 enum class Recompute { none, gathers, selective, full };
 /// How a strategy's documents come into micro-batches. balanced: replicas and micro-batches get equal work. stream:
 /// rows in the data's order, dealt to the replicas in turn, each document padded for context parallelism; other

@@ -292,8 +292,7 @@ std::string to_string(const Placement& p) { return to_string(p, "interleaved"); 
 
 std::string to_string(const Shape& shape) {
   std::string text = name_of(shape);
-  if (shape.recompute != Shape{}.recompute)
-    text += fmt::format(", recompute {}", config::name_of(shape.recompute));
+  if (shape.recompute != Shape{}.recompute) text += fmt::format(", recompute {}", config::name_of(shape.recompute));
   if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1)
     text += fmt::format(", {}", config::name_of(shape.schedule));
   if (shape.activation_cap > 0) text += fmt::format(", {} activations", shape.activation_cap);

@@ -85,9 +85,8 @@ UnitCosts::Key UnitCosts::key(StageKind kind, const StageMesh& mesh, config::Rec
 
 const TimeTable& UnitCosts::times(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass) const {
   // What is recomputed changes the backward pass only.
-  const Code& code =
-      this->code(kind, mesh, pass == Pass::F ? config::Recompute::gathers : recompute,
-                 pass == Pass::B || pass == Pass::W);
+  const Code& code = this->code(kind, mesh, pass == Pass::F ? config::Recompute::gathers : recompute,
+                                pass == Pass::B || pass == Pass::W);
   return pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward;
 }
 

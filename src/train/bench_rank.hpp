@@ -11,7 +11,8 @@
 namespace switchyard::train {
 
 /// Plans of the model with its loss and gradients, under strategies "dp,tp,pp"; home is where the first strategy uses
-/// the parameters. Code is for that type of device. UserError if a strategy doesn't fit the model and the cluster's ranks.
+/// the parameters. Code is for that type of device. UserError if a strategy doesn't fit the model and the cluster's
+/// ranks.
 compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision,
                             const std::vector<std::string>& strategies, const cluster::Cluster& cluster,
                             config::Device device = config::Device::cpu);

@@ -26,8 +26,8 @@ struct BenchStepSettings {
 std::vector<i64> lengths_of(const std::string& text);
 
 /// step_seconds: median of the steps after the first. peak_bytes: of the rank with the highest peak, or of the device
-/// with it. matmul_share: flops of the model in a step, as in a run's log, by the rate of matrix products of all devices
-/// at once. losses: one per step.
+/// with it. matmul_share: flops of the model in a step, as in a run's log, by the rate of matrix products of all
+/// devices at once. losses: one per step.
 struct BenchStepResult {
   double tokens_per_second = 0, step_seconds = 0, matmul_share = 0;
   i64 peak_bytes = 0, parameters = 0;

@@ -61,7 +61,8 @@ int gathers(const ir::StageCode& stage, const ir::Segment& segment) {
       const layout::Layout& layout = stage.buffers[static_cast<size_t>(b)].layout;
       return std::ranges::count_if(layout.split, [](const std::vector<int>& axes) { return !axes.empty(); });
     };
-    return !i.op && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty() && cuts(i.in[0]) > cuts(i.out[0]);
+    return !i.op && stage.buffers[static_cast<size_t>(i.in[0])].layout.partial.empty() &&
+           cuts(i.in[0]) > cuts(i.out[0]);
   }));
 }
 

@@ -15,7 +15,8 @@ namespace {
 
 using testing::ElementsAre;
 
-// 3 levels of recomputation, and a fourth where tensor ranks gather; 1F1B, GPipe and zero-bubble with two caps, but where there is one stage; chunks need a layer each.
+// 3 levels of recomputation, and a fourth where tensor ranks gather; 1F1B, GPipe and zero-bubble with two caps, but
+// where there is one stage; chunks need a layer each.
 TEST(Space, has_as_many_shapes_as_counted_by_hand) {
   EXPECT_EQ(shapes(model_of(2, 64, 100), 1, {}).size(), 3u);
   EXPECT_EQ(shapes(model_of(2, 64, 100), 2, {}).size(), 3u + 12 + 15 + 2)
