@@ -29,6 +29,7 @@ namespace switchyard::train {
 namespace {
 
 constexpr i64 kMostDocuments = 1 << 20, kMostTokens = 1 << 24;  // of a step, of a document
+constexpr i64 kMostTokensOfAStep = 1 << 28;
 
 // The same few tokens again and again, so that the loss falls and shows that the model trains.
 runtime::Documents documents_of(const std::vector<i64>& lengths, i64 vocabulary) {
@@ -54,6 +55,10 @@ i64 micro_batch_of(const BenchStepSettings& s, i64 longest, i64 pipelines, i64 s
       "bench step: --lengths {} can't be read. Give lengths of documents in tokens, with their number if there are "
       "several, such as 4096,512x8; up to {} documents of up to {} tokens.",
       text, kMostDocuments, kMostTokens);
+}
+
+[[noreturn]] void too_many_tokens() {
+  user_error("bench step: more than {} tokens a step. Give fewer or shorter documents.", kMostTokensOfAStep);
 }
 
 // One of the numbers in a list of lengths.
@@ -83,8 +88,10 @@ std::vector<i64> lengths_of(const std::string& text) {
 BenchStepResult bench_step(const BenchStepSettings& s) {
   config::validate(s.model);
   if (s.steps < 1 || s.seq < 1 || s.batch < 1) user_error("bench step: --steps, --seq and --batch must be 1 or more.");
+  if (s.lengths.empty() && s.batch > kMostTokensOfAStep / s.seq) too_many_tokens();
   const std::vector<i64> lengths = lengths_of_step(s);
   const i64 longest = std::ranges::max(lengths), tokens = std::accumulate(lengths.begin(), lengths.end(), i64{0});
+  if (tokens > kMostTokensOfAStep) too_many_tokens();
   if (s.micro_batch != 0 && s.micro_batch < longest)
     user_error("bench step: --micro-batch {} is shorter than a document of {} tokens.", s.micro_batch, longest);
   check_threads(s.ranks, 0);

@@ -233,7 +233,9 @@ def test_what_is_beyond_sense_is_refused_before_anything_is_taken(job, words, me
 
 OTHERS = [["bench", "step", "--ranks", "100000"], ["bench", "step", "--ranks", "0"],
           ["bench", "step", "--threads", "1000000"], ["bench", "step", "--seq", "1000000000000"],
-          ["bench", "step", "--batch", "1000000000000"], ["bench", "switch", "--ranks", "100000"],
+          ["bench", "step", "--batch", "1000000000000"], ["bench", "step", "--lengths", "4096x"],
+          ["bench", "step", "--lengths", "1x9999999999"], ["bench", "step", "--lengths", "16777216x1048576"],
+          ["bench", "step", "--lengths", "9", "--seq", "9"], ["bench", "switch", "--ranks", "100000"],
           ["bench", "kernels", "--tokens", "1000000000000"],
           ["bench", "kernels", "--threads", "1000000"], ["profile", "--ranks", "1000000"],
           ["profile", "--ranks", "2", "--threads", "1000000"],

@@ -61,6 +61,16 @@ TEST(BenchStep, reads_lengths) {
                   "as 4096,512x8; up to 1048576 documents of up to 16777216 tokens.");
 }
 
+TEST(BenchStep, refuses_more_tokens_than_make_sense) {
+  const std::string message = "bench step: more than 268435456 tokens a step. Give fewer or shorter documents.";
+  BenchStepSettings s = tiny();
+  s.seq = 1 << 24;
+  s.batch = 1 << 20;
+  EXPECT_EQ(message_of<UserError>([&] { bench_step(s); }), message);
+  s.lengths = std::vector<i64>(17, 1 << 24);
+  EXPECT_EQ(message_of<UserError>([&] { bench_step(s); }), message);
+}
+
 TEST(BenchStep, refuses_a_micro_batch_that_does_not_hold_its_documents) {
   BenchStepSettings s = tiny();
   s.micro_batch = 31;
