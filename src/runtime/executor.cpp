@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 #include <iterator>
+#include <mutex>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -329,12 +330,18 @@ struct Executor::Step {
         .replica[static_cast<size_t>(task.replica())][static_cast<size_t>(task.micro_batch())];
   }
 
-  // A stage's state is made by whoever needs it first: its run, or the send that fills its input.
+  // A stage's state is made by whoever needs it first: its run, or the send that fills its input. Feeds take a while,
+  // in which only who needs the same ones waits.
   MicroBatchState& state_of(const Task& task, int at, const StageRunner& stage) {
-    const std::lock_guard lock(mutex);
-    MicroBatchState& state =
+    std::unique_lock lock(mutex);
+    OnceMade& of_stage =
         states[{.phase = task.phase, .replica = task.replica(), .micro_batch = task.micro_batch(), .stage = at}];
-    if (!state.slots.empty()) return state;
+    lock.unlock();
+    std::call_once(of_stage.made, [&] { make(of_stage.state, task, stage); });
+    return of_stage.state;
+  }
+
+  void make(MicroBatchState& state, const Task& task, const StageRunner& stage) {
     const batch::MicroBatch& mb = micro_batch_of(task);
     FeedSettings settings{.state = plans.graph().precision().state,
                           .device = e.options_.device,
@@ -349,7 +356,6 @@ struct Executor::Step {
     state.feeds_made = Mark::here(e.options_.device);
     if (e.rope_.by_document()) state.rope = e.rope_;
     state.slots.resize(stage.stage.buffers.size());
-    return state;
   }
 
   void run(int id, const Task& task, TaskTimes& of_task) {
@@ -618,7 +624,11 @@ struct Executor::Step {
   std::map<std::pair<int, int>, size_t> release_flag;
   Signals signals;
   std::mutex mutex;
-  std::map<compiler::StateKey, MicroBatchState> states;
+  struct OnceMade {
+    std::once_flag made;
+    MicroBatchState state;
+  };
+  std::map<compiler::StateKey, OnceMade> states;
   std::map<compiler::UnitUse, int> users;     // tasks to come that need it
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
