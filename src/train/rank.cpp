@@ -99,7 +99,6 @@ Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm:
     : plans_(plans),
       fabric_(fabric),
       settings_(with_room_for_home(std::move(settings), plans, fabric.rank())),
-      budget_(settings_.device, settings_.memory_budget),
       store_(plans, fabric.rank(), settings_.device),
       executor_(plans, store_, fabric, executor_options(model, settings_)) {}
 
@@ -129,6 +128,9 @@ void Rank::assemble_ahead(const batch::StepPlan& plan) {
 }
 
 void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
+  // Not earlier: what is measured before the first step takes memory, too. Ranks that share a device agree on the
+  // program below, so that all of their budgets count before any of them computes.
+  if (!budget_) budget_.emplace(settings_.device, settings_.memory_budget);
   assembled_ = &plans;
   std::optional<ir::Program> first;
   std::optional<Peaks> known;

@@ -5,6 +5,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 
 #include "compiler/memory.hpp"
 #include "config/job.hpp"
@@ -88,7 +89,7 @@ class Rank {
   const compiler::Plans& plans_;
   comm::Fabric& fabric_;
   RankSettings settings_;
-  kernels::DeviceBudget budget_;
+  std::optional<kernels::DeviceBudget> budget_;  // from the first step on
   runtime::Store store_;
   runtime::Executor executor_;
   const compiler::Plans* assembled_ = &plans_;  // whose program it is

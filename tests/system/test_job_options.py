@@ -108,7 +108,7 @@ def test_tables_fit_100_columns(job, words):
 
 def test_wide_tables_have_their_figures_and_name_all_ranks():
     shown = run("show", "plan", *WIDE)
-    assert re.search(r"^32768 +interleaved +none +32768 +64\n +dp=2,tp=2,pp=2,ulysses=2,ring=2,depth=2,zero=2,"
+    assert re.search(r"^32768 +interleaved +gathers +32768 +64\n +dp=2,tp=2,pp=2,ulysses=2,ring=2,depth=2,zero=2,"
                      r"schedule=interleaved$", shown, re.M), shown
     assert "; no memory budget\n" in shown
     [groups] = re.findall(r"^ranks((?: +group \d+)+)$", shown, re.M)
