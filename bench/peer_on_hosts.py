@@ -70,13 +70,14 @@ def row(launcher, split, paths, candidates, arguments, ranks):
     """paths: of jobs by strategy."""
     rounds, rates = [], []
     for _ in range(arguments.rounds):
-        own, results = [], []
+        own, steps_of, results = [], {}, []
         for strategy, path in paths.items():
-            rate_of_run, steps, peak = ours(arguments.program, launcher, path, arguments, ranks)
+            rate_of_run, steps_of[strategy], peak = ours(arguments.program, launcher, path, arguments, ranks)
             own.append((rate_of_run, strategy, peak))
         for options in candidates:
             theirs, their_steps, their_peak = peers(launcher, path, arguments, options)
-            check(split, options, steps, their_steps)
+            for strategy, steps in steps_of.items():
+                check(strategy, options, steps, their_steps)
             results.append((theirs, options, their_peak))
         rates.append(max(own))
         if results:

@@ -5,10 +5,11 @@ r"""Compares `switchyard bench step` with the same step in transformers, and dat
 transformers: two threads each, the model of bench/transformers_step.py. scaling: two data-parallel ranks of one thread
 and one rank of one thread, with the same global batch. With --cuda instead, on the first GPU and in bf16 (1b-4k,
 7b-mixed and so on): models as wide as LLaMA's 1B and 7B, the latter with 4 layers, beside transformers with
-torch.compile and flash attention; documents of 4096 tokens, of 32768 tokens, and packed ones of mixed lengths. The two
-sides alternate (A B A B ...), each in a process of its
-own, so that other load of the machine affects both. The result is the median of the rounds' ratios of tokens per
-second. The last line printed is a JSON object with all measurements.
+torch.compile and flash attention; documents of 4096 tokens, of 32768 tokens, and packed ones of mixed lengths.
+
+The two sides alternate (A B A B ...), each in a process of its own, so that other load of the machine affects both. The
+result is the median of the rounds' ratios of tokens per second. The last line printed is a JSON object with all
+measurements.
 """
 
 import argparse

@@ -15,7 +15,8 @@ set(SWITCHYARD_ON_STANDIN_kernels_tests
 set(SWITCHYARD_ON_STANDIN_runtime_tests "*")
 set(SWITCHYARD_SHARDS_runtime_tests 10)
 set(SWITCHYARD_ON_STANDIN_train_tests
-    "BenchStep.*:BenchSwitch.*:TrainJob.*:TwoSources.*:Validation.*:Verify*:Rank.*-*Predicted*:*ThanTheBound*:*NeverTakesMemory*:*ErrorFeedback*")
+    "BenchStep.*:BenchSwitch.*:TrainJob.*:TwoSources.*:Validation.*:Verify*:Rank.*-\
+*Predicted*:*ThanTheBound*:*NeverTakesMemory*:*ErrorFeedback*")
 # Builds in which tests run fewer cases (tests/cases.hpp).
 set(SWITCHYARD_FEWER_CASES "")
 if(SWITCHYARD_SANITIZE OR CMAKE_BUILD_TYPE STREQUAL "Debug")

@@ -109,7 +109,7 @@ std::vector<Placement> ways(const Placement& plain, i64 layers, const SpaceLimit
   return all;
 }
 
-// Those of the levels that differ on a mesh.
+// Those of the levels that differ on a mesh, which rise from none to full.
 std::vector<config::Recompute> levels(const StageMesh& mesh, const SpaceLimits& limits) {
   std::vector<config::Recompute> all;
   for (const config::Recompute level : limits.recompute)
