@@ -62,4 +62,10 @@ batch::WorkModel work_model(const config::ModelConfig& model) {
           products * static_cast<double>(model.layers * model.heads * model.head_dim)};
 }
 
+double step_flops(const batch::WorkModel& work, const std::vector<i64>& lengths) {
+  double flops = 0;
+  for (const i64 length : lengths) flops += 3 * work(length);
+  return flops;
+}
+
 }  // namespace switchyard::compiler

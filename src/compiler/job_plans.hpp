@@ -36,4 +36,7 @@ std::vector<int> phase_order(const config::Job& job);
 /// query-key pair.
 batch::WorkModel work_model(const config::ModelConfig& model);
 
+/// Flops of the model in a step on documents of so many tokens: the forward pass, and twice that for the backward pass.
+double step_flops(const batch::WorkModel& work, const std::vector<i64>& lengths);
+
 }  // namespace switchyard::compiler

@@ -101,8 +101,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
   BenchStepResult result;
   result.parameters = config::parameter_count(s.model);
   const batch::WorkModel work = compiler::work_model(s.model);
-  double flops = 0, matmul_rate = 0;
-  for (const i64 length : lengths) flops += 3 * work(length);
+  double matmul_rate = 0;
   std::mutex mutex;
   on_ranks(s.ranks, {}, cluster::uniform(1, s.ranks), {}, [&](comm::Fabric& fabric) {
     kernels::RankMemory memory(kernels::machine_memory());
@@ -140,7 +139,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
   });
   result.step_seconds = comm::median({result.seconds.begin() + (s.steps > 1 ? 1 : 0), result.seconds.end()});
   result.tokens_per_second = static_cast<double>(tokens) / result.step_seconds;
-  result.matmul_share = flops / (result.step_seconds * matmul_rate);
+  result.matmul_share = compiler::step_flops(work, lengths) / (result.step_seconds * matmul_rate);
   return result;
 }
 

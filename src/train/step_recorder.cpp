@@ -14,6 +14,7 @@
 #include "comm/collectives.hpp"
 #include "comm/measure.hpp"
 #include "comm/metered_fabric.hpp"
+#include "compiler/job_plans.hpp"
 #include "files/disk.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/matmul_rate.hpp"
@@ -122,9 +123,7 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
   record.padding_share = batch::padding_share(step.plan);
   record.checkpoint_time = step.checkpoint_time;
   record.skipped = !result.finite;
-  double flops = 0;
-  for (const i64 length : lengths) flops += 3 * work_(length);  // backward: twice the forward pass
-  record.matmul_share = flops / (record.time.count * matmul_rate_);
+  record.matmul_share = compiler::step_flops(work_, lengths) / (record.time.count * matmul_rate_);
   log_->add(record);
   if (record.skipped)
     log_->say(fmt::format("step {}: loss or gradient is not finite; the update was skipped", record.step));
