@@ -7,6 +7,7 @@
 #include "comm/collectives.hpp"
 #include "comm/measure.hpp"
 #include "train/channels.hpp"
+#include "train/timed_calls.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -66,7 +67,7 @@ double MeasurementBarrier::longest_of(const std::function<double()>& timed) {
 }
 
 double MeasurementBarrier::least_of(const std::function<void()>& work, SecondsClock clock) {
-  return least({std::ranges::min(repeated([&] { return seconds_of(work, clock); }))})[0];
+  return least({shortest(repeated([&] { return seconds_of(work, clock); }))})[0];
 }
 
 double MeasurementBarrier::alone(int number, const std::function<double()>& measured) {

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <ranges>
 #include <tuple>
 #include <utility>
 
+#include "base/errors.hpp"
 #include "comm/measure.hpp"
 
 namespace switchyard::train {
@@ -58,10 +60,25 @@ Stretches stretches_of(const CallsOfSteps& steps, double seconds) {
 
 }  // namespace
 
+double shortest(std::span<const double> seconds) {
+  double least = std::numeric_limits<double>::infinity();
+  for (const double some : seconds)
+    if (some > 0) least = std::min(least, some);
+  if (least == std::numeric_limits<double>::infinity())
+    user_error(
+        "all {} repetitions of a call took 0 s: the processor clock of this machine is too coarse for a profile; "
+        "measure on another machine of the same kind",
+        seconds.size());
+  return least;
+}
+
 std::vector<double> least_of(const CallsOfSteps& steps) {
-  std::vector<double> least;
-  for (const Call& call : std::views::join(steps))
-    least.push_back(std::min(call.seconds, std::ranges::min(call.rounds)));
+  std::vector<double> least, times;
+  for (const Call& call : std::views::join(steps)) {
+    times = call.rounds;
+    times.push_back(call.seconds);
+    least.push_back(shortest(times));
+  }
   return least;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,12 @@ struct Call {
 /// The calls of some steps, in order; all have as many rounds.
 using CallsOfSteps = std::vector<std::vector<Call>>;
 
-/// The minimum of each call over its rounds. Momentary disturbances double the time of single calls; the minimum is
-/// undisturbed.
+/// The least of some times of a call. Times of 0 are no measurements: now and then the processor clock of a virtual
+/// machine stands still during a call.
+/// errors  UserError if all are 0: the clock is too coarse
+double shortest(std::span<const double> seconds);
+/// The shortest time of each call over its rounds. Momentary disturbances double the time of single calls; the minimum
+/// is undisturbed.
 std::vector<double> least_of(const CallsOfSteps& steps);
 
 /// Calls of similar length: the sum of their seconds (quiet), and the sum of the means of their rounds (taken).

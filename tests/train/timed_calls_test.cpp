@@ -4,6 +4,8 @@
 
 #include <numeric>
 
+#include "base/errors.hpp"
+
 namespace switchyard::train {
 namespace {
 
@@ -65,6 +67,14 @@ TEST(TablesOf, have_no_negative_times) {
 TEST(LeastOf, looks_at_all_rounds_and_the_call_before_them) {
   EXPECT_EQ(least_of({{call("a", 1, 3, {5, 4}), call("b", 1, 3, {2, 9})}, {call("c", 1, 8, {9, 6})}}),
             (std::vector<double>{3, 2, 6}));
+}
+
+TEST(LeastOf, passes_over_times_in_which_the_clock_stood_still) {
+  EXPECT_EQ(least_of({{call("a", 1, 3, {0, 4}), call("b", 1, 0, {2, 0})}}), (std::vector<double>{3, 2}));
+}
+
+TEST(LeastOf, refuses_a_clock_that_no_repetition_moved) {
+  EXPECT_THROW(least_of({{call("a", 1, 0, {0, 0})}}), UserError);
 }
 
 // Calls on a rank with half a core: one of eight short calls waits for the next period in every round, a different one
