@@ -4,10 +4,12 @@
     bench/demo_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
                            [--intra 2gbit] [--cores 0.45] [--steps 6] [--strategy S ...] [--out FOLDER]
 
-TOOL makes hosts with slow links (up, launch, down as for bench/hosts); every rank has a fixed share of a core. The
-hosts are profiled over TCP; then the job trains with its own buckets and with single strategies, without its memory
-budget. DATA is the corpus that `make demo` prepares. The error is that of the median step, without the first, which
-touches fresh memory. Writes demo_on_hosts.md to --out. Exit status 1: an error is above 5%.
+TOOL makes hosts with slow links, on which every rank has a fixed share of a core: `TOOL up --hosts 2 --slots 2
+--inter 400mbit --intra 2gbit --cores 0.45`, `TOOL launch -- COMMAND` for a process for each rank with the variables of
+torchrun, and SWITCHYARD_HOST with the name of its host, `TOOL run -n RANKS -- COMMAND` for mpirun, `TOOL down`; each
+with a --name. The hosts are profiled over TCP; then the job trains with its own buckets and with single strategies,
+without its memory budget. DATA is the corpus that `make demo` prepares. The error is that of the median step, without
+the first, which touches fresh memory. Writes demo_on_hosts.md to --out. Exit status 1: an error is above 5%.
 """
 
 import argparse
@@ -51,10 +53,10 @@ def row(program, launcher, path, profile, strategy, steps):
     return error, f"| {strategy} | {median(measured):.2f} | {each} | {100 * error:+.1f}% |\n"
 
 
-def profiled(program, launcher, folder):
+def profiled(program, launcher, folder, *options):
     """The profile of the hosts, and its links in words."""
     profile = folder / "profile.json"
-    call(*launcher, program, "profile", "--threads", 1, "--out", profile)
+    call(*launcher, program, "profile", "--threads", 1, "--out", profile, *options)
     links = json.loads(profile.read_text())["links"]
     rates = ", ".join(f"{name.replace('_', ' ')} {8 * link['bandwidth'] / 1e6:.0f} Mbit/s"
                       for name, link in links.items())

@@ -5,7 +5,7 @@
                       [--settle SECONDS] [--out FOLDER]
 
 Two ranks of one thread each, which don't share cores; with --cluster also on hosts with slow links (TOOL up, run, down
-as for bench/hosts), at two rates. A round profiles the machine with other jobs and then trains every job. Machines
+as for demo_on_hosts.py), at two rates. A round profiles the machine with other jobs and then trains every job. Machines
 with several users change their speed by a fifth within minutes, so the table compares the mean of the predictions with
 the median of the steps over all rounds. Memory is the highest peak of any rank, predicted by the simulator and measured
 by the allocator. Writes own_runs.md and own_runs.jsonl to --out. Exit status 1: the mean error is above 4%, the worst

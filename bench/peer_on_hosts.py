@@ -37,7 +37,9 @@ HEAD = ("| split | strategy | tokens/s | peer | tokens/s | ratio, each round | M
 
 
 def rate(tokens, seconds):
-    return sum(tokens[1:]) / sum(seconds[1:])
+    """Tokens a second of all steps but the first, unless there are no others."""
+    first = min(1, len(tokens) - 1)
+    return sum(tokens[first:]) / sum(seconds[first:])
 
 
 def ours(program, launcher, path, arguments, ranks):
@@ -51,9 +53,9 @@ def ours(program, launcher, path, arguments, ranks):
             max(max(entry["peak_bytes_per_rank"]) for entry in log) / 2**20)
 
 
-def peers(launcher, path, arguments, options):
+def peers(launcher, path, arguments, options, steps=None):
     said = call(*launcher, sys.executable, arguments.peer, "--job", path, "--data", arguments.data, "--steps",
-                arguments.steps, "--batch-tokens", arguments.tokens, *options.split())
+                steps or arguments.steps, "--batch-tokens", arguments.tokens, *options.split())
     line = json.loads(said.strip().splitlines()[-1])
     peak = max(most - before for most, before in zip(line["peak_rss_mib"], line["start_rss_mib"]))
     return rate(line["tokens"], line["seconds"]), list(zip(line["tokens"], line["losses"])), peak

@@ -1,4 +1,4 @@
-"""bench/hosts/run.py and bench/step_ratio.py with fake programs."""
+"""bench/plans_on_hosts.py and bench/step_ratio.py with fake programs."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 
-# Makes no hosts; `run` executes the words after `--`.
+# Makes no hosts; `launch` executes the words after `--`.
 TOOL = '''
 import os, sys
 words = sys.argv[1:]
@@ -18,15 +18,17 @@ with open(os.environ["CALLS"], "a") as calls:
     print(" ".join(words), file=calls)
 if words[0] == "up" and os.environ.get("NO_HOSTS"):
     sys.exit("cluster: needs root")
-if words[0] == "run":
+if words[0] == "launch":
     words = words[words.index("--") + 1:]
-    os.execv(words[0], words)
+    os.execvp(words[0], words)
 '''
 
 PROGRAM = '''
 import json, os, sys
 from pathlib import Path
 words = sys.argv[1:]
+def value(option):
+    return words[words.index(option) + 1]
 if words[0] == "bench":
     with open(os.environ["CALLS"], "a+") as calls:
         print("bench", file=calls, flush=True)
@@ -34,26 +36,52 @@ if words[0] == "bench":
         number = len(calls.readlines())
     print(json.dumps({"tok_s": 100.0 if number % 2 == 0 else [190.0, 150.0, 200.0][number // 2]}))
     sys.exit(os.environ.get("BREAKS"))
-strategy = next((word.split('strategy="')[1].split('"')[0] for word in words if "strategy=" in word), "hot")
-if strategy in os.environ.get("TOO_LARGE", "").split(";"):
-    sys.exit("switchyard: step 1: rank 0 needs 9 GiB, 1 GiB more than the memory budget.")
-if strategy == os.environ.get("BREAKS"):
-    sys.exit("switchyard: data.path is missing.")
-out = Path(words[words.index("--out") + 1])
-out.mkdir(parents=True, exist_ok=True)
-loss = 9.1 if strategy == os.environ.get("DIFFERS") else 9.0
-line = dict(step=1, loss=loss, tokens=1000, seconds=0.5, peak_bytes_per_rank=[1 << 20], intra_bytes=2000000,
-            inter_bytes=7000000, switch_seconds=0.05, padding_share=0.01, bubble_share=0.2)
-(out / "log.jsonl").write_text(json.dumps(line) + "\\n")
+if words[0] == "profile":
+    Path(value("--out")).write_text(json.dumps({"links": {"inter_host": {"bandwidth": 5e7}}}))
+elif words[0] == "plan":
+    job = Path(words[1]).read_text()
+    assert \'memory_budget = "72 MiB"\' in job and "tokens = 1000" in job, job
+    name = "tp=2" if "--buckets" in words else "tp=2; dp=2"
+    Path(value("--out")).write_text("".join(
+        f\'[[bucket]]\\nmax_length = {length}\\nstrategy = {{ name = "{of}", packing = "balanced" }}\\n\'
+        for length, of in zip((16384, 1024), name.split("; "))))
+    print("Step 1 s")
+elif words[0] == "simulate":
+    stream = "stream" in Path(words[1]).read_text()
+    print(json.dumps({"step_seconds": 2.0 if stream else 1.0, "fits": True}))
+elif words[0] == "train":
+    if os.environ.get("BREAKS"):
+        sys.exit("switchyard: data.path is missing.")
+    job = Path(words[1]).read_text()
+    rate = 400 if "dp=2" in job else 100 if "stream" in job else 200
+    out = Path(value("--out"))
+    out.mkdir(parents=True, exist_ok=True)
+    line = dict(loss=9.0, tokens=1000, tokens_per_second=rate, peak_bytes_per_rank=[70 << 20])
+    (out / "log.jsonl").write_text("".join(json.dumps(line | {"step": step}) + "\\n" for step in (1, 2)))
+'''
+
+# Without recomputation it takes 50 MiB more; it is the quickest with the most replicas.
+PEER = '''
+import json, os, sys
+words = sys.argv[1:]
+def value(option):
+    return words[words.index(option) + 1]
+replicas, steps = int(value("--strategy").split(",")[0]), int(value("--steps"))
+peak = 30 * replicas + (0 if "--recompute" in words else 50)
+loss = 9.5 if os.environ.get("DIFFERS") else 9.1
+print("first a line of something else")
+print(json.dumps({"tokens": [1000] * steps, "seconds": [50 / replicas] * steps, "losses": [loss] * steps,
+                  "start_rss_mib": [100, 100], "peak_rss_mib": [100 + peak, 90 + peak]}))
 '''
 
 
 @pytest.fixture
 def bench(tmp_path):
-    """Runs a script of bench/ with both fake programs; environment variables control what they do."""
+    """Runs a script of bench/ with the fake programs; environment variables control what they do."""
     for name, text in ("tool", TOOL), ("program", PROGRAM):
         (tmp_path / name).write_text(f"#!{sys.executable}\n{text}")
         (tmp_path / name).chmod(0o755)
+    (tmp_path / "peer.py").write_text(PEER)
 
     def run(script, *arguments, **environment):
         command = [sys.executable, ROOT / "bench" / script, "--program", tmp_path / "program", *arguments]
@@ -66,8 +94,9 @@ def bench(tmp_path):
 @pytest.fixture
 def hosts(bench, tmp_path):
     def run(*arguments, **environment):
-        fixed = ["--cluster", tmp_path / "tool", "--results", tmp_path, "--setting", "100/800"]
-        return bench("hosts/run.py", *fixed, *arguments, **environment)
+        fixed = ["--cluster", tmp_path / "tool", "--out", tmp_path, "--data", tmp_path, "--slots", "1", "--tokens",
+                 "1000", "--memory", "72", "--steps", "2"]
+        return bench("plans_on_hosts.py", *fixed, *arguments, **environment)
 
     return run
 
@@ -76,31 +105,40 @@ def calls(tmp_path):
     return (tmp_path / "calls").read_text().splitlines()
 
 
-def test_hosts_are_made_used_and_taken_down_and_every_step_is_kept(hosts, tmp_path):
-    done = hosts("--setting", "400/2000", "--steps", "1", TOO_LARGE="4,1,1")
+def test_a_plan_is_trained_beside_single_strategies_and_those_of_a_peer(hosts, tmp_path):
+    done = hosts("--peer", tmp_path / "peer.py", "--peer-name", "fake 1.0", "--rounds", "2")
     assert done.returncode == 0, done.stderr
-    verbs = [call.split()[0] for call in calls(tmp_path)]
-    assert verbs == (["up"] + ["run"] * 7 + ["down"]) * 2
-    assert "--inter 100mbit --intra 800mbit" in calls(tmp_path)[0]
-    text = (tmp_path / "hosts.md").read_text()
-    rows = [line.split() for line in text.splitlines()]
-    assert rows.count(["hot", "2000", "1", "MiB", "2", "MB", "7", "MB", "50", "ms", "10.00%", "1.0%", "20%"]) == 2
-    assert text.count("4,1,1     does not fit the memory budget") == 2
-    assert "Command: `" in text and "--cluster TOOL" in text and str(tmp_path / "tool") not in text
-    logged = [json.loads(line) for line in (tmp_path / "hosts-400-2000.jsonl").read_text().splitlines()]
-    assert [line["strategy"] for line in logged] == ["hot", "2,2,1", "2,1,2", "1,4,1", "1,2,2", "1,1,4"]
-    assert {line["inter_mbit"] for line in logged} == {400.0}
+    assert "--hosts 2 --slots 1 --inter 400mbit --intra 2gbit" in calls(tmp_path)[0]
+    assert calls(tmp_path)[-1].startswith("down")
+    page = (tmp_path / "plans_on_hosts.md").read_text()
+    assert "Links as profiled: inter host 400 Mbit/s." in page
+    assert "--slots 1 --memory 72 --rounds 2" in page and str(tmp_path) not in page
+    assert "| the plan | to 16384: tp=2; to 1024: dp=2 | 400, 400 | 1.00, 1.00 | 70 |" in page
+    assert "| the best single strategy | to 16384: tp=2 | 200, 200 | 2.00, 2.00 | 70 |" in page
+    assert "| the usual default | to 16384: tp=2 | 100, 100 | 4.00, 4.00 | 70 |" in page
+    assert ("| fake 1.0 within the budget | `--strategy 2,1,1,1 --zero 3 --recompute` | 40, 40 | 10.00, 10.00 | 60 |"
+            in page)
+    # Two replicas with ZeRO-0 and 3, two tensor parallel ranks, two of Ulysses, two stages; all need recomputation.
+    screened = [line for line in page.splitlines() if line.startswith("| `")]
+    assert len(screened) == 10 and screened[0] == "| `--strategy 2,1,1,1 --zero 0` | 40 | 110 | no |"
+    assert "| `--strategy 1,2,1,1 --zero 0 --recompute` | 20 | 30 | yes |" in screened
+
+
+def test_only_splits_with_some_numbers_of_replicas_are_tried(hosts, tmp_path):
+    done = hosts("--peer", tmp_path / "peer.py", "--peer-dp", "2")
+    assert done.returncode == 0, done.stderr
+    screened = [line for line in (tmp_path / "plans_on_hosts.md").read_text().splitlines() if line.startswith("| `")]
+    assert len(screened) == 4 and all("--strategy 2,1,1,1" in line for line in screened)
 
 
 def test_hosts_that_cannot_be_made_and_runs_that_fail_are_reported_and_hosts_taken_down(hosts, tmp_path):
-    assert "hosts: up of the hosts failed: cluster: needs root" in hosts(NO_HOSTS="1").stderr
-    failed = hosts(BREAKS="2,2,1")
-    assert failed.returncode == 1
-    assert "hosts: 100/800 2,2,1 ended with status 1: switchyard: data.path is missing." in failed.stderr
+    assert "plans_on_hosts: " in hosts(NO_HOSTS="1").stderr
+    failed = hosts(BREAKS="1")
+    assert failed.returncode == 1 and "switchyard: data.path is missing." in failed.stderr
     assert calls(tmp_path)[-1].startswith("down")
-    assert "hosts: 100/800: the losses differ by 1.1e-02 relative, more than 1e-04." in hosts(DIFFERS="1,1,4").stderr
-    assert "hosts: 100/800: no strategy fits the memory budget." in hosts("--strategy", "hot", TOO_LARGE="hot").stderr
-    assert not (tmp_path / "hosts.md").exists()
+    other = hosts("--peer", tmp_path / "peer.py", DIFFERS="1")
+    assert other.returncode == 1 and "train on different documents or another model" in other.stderr
+    assert not (tmp_path / "plans_on_hosts.md").exists()
 
 
 def test_the_step_ratio_is_the_median_of_rounds_in_turn(bench):
