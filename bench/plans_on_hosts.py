@@ -8,12 +8,13 @@ static strategies of a peer program, as Markdown.
                             [--peer-dp N ...] [--out FOLDER]
 
 TOOL makes hosts with slow links, as for bench/demo_on_hosts.py; every rank has a fixed share of a core. The job is
-demo/cluster.toml on DATA, with --tokens tokens a step and a budget of --memory MiB a rank, planned with a quick profile of
-the hosts, or FILE. The plan, the best single strategy with balanced documents, and the usual default (the same split, documents
-in the data's order) train in turns. PROGRAM is called as by bench/peer_on_hosts.py, with each split of the ranks into
-data, tensor and pipeline parallel ones and Ulysses' that the model allows, first for one step: with recomputation, too,
-where it takes more memory without it. Its quickest within the budget, and its quickest without one, then take their
-turns; --peer-dp leaves out those with other numbers of replicas. Rates are those of all steps but the first. Writes plans_on_hosts.md to --out. Exit status 1: losses differ.
+demo/cluster.toml on DATA, with --tokens tokens a step and a budget of --memory MiB a rank, planned with a quick profile
+of the hosts, or FILE. The plan, the best single strategy with balanced documents, and the usual default (the same
+split, documents in the data's order) train in turns. PROGRAM is called as by bench/peer_on_hosts.py, with each split of
+the ranks into data, tensor and pipeline parallel ones and Ulysses' that the model allows, first for one step: with
+recomputation, too, where it takes more memory without it. Its quickest within the budget, and its quickest without one,
+then take their turns; --peer-dp leaves out splits with other numbers of replicas. Rates are those of all steps but the
+first. Writes plans_on_hosts.md to --out. Exit status 1: losses differ.
 """
 
 import argparse
@@ -144,7 +145,8 @@ def main():
             print(line, end="", flush=True)
             text += line
         if found:
-            text += f"\nAll strategies of {arguments.peer_name}, one step each:\n\n{SCREENED}{lines}"
+            replicas = f" with {' or '.join(map(str, arguments.peer_dp))} replicas" if arguments.peer_dp else ""
+            text += f"\nAll strategies of {arguments.peer_name}{replicas}, one step each:\n\n{SCREENED}{lines}"
     write_page("plans_on_hosts", "Plans on test hosts of little memory", text, arguments,
                ["inter", "intra", "cores", "hosts", "slots", "memory", "rounds", "steps", "tokens"])
 

@@ -127,7 +127,9 @@ def test_a_plan_is_trained_beside_single_strategies_and_those_of_a_peer(hosts, t
 def test_only_splits_with_some_numbers_of_replicas_are_tried(hosts, tmp_path):
     done = hosts("--peer", tmp_path / "peer.py", "--peer-dp", "2")
     assert done.returncode == 0, done.stderr
-    screened = [line for line in (tmp_path / "plans_on_hosts.md").read_text().splitlines() if line.startswith("| `")]
+    page = (tmp_path / "plans_on_hosts.md").read_text()
+    screened = [line for line in page.splitlines() if line.startswith("| `")]
+    assert "All strategies of the peer with 2 replicas, one step each:" in page
     assert len(screened) == 4 and all("--strategy 2,1,1,1" in line for line in screened)
 
 
