@@ -7,9 +7,9 @@
 The jobs are demo/cluster.toml under several strategies, on 4, 8 and 32 emulated devices with more memory than they
 need. With TOOL, which makes hosts with slow links (up, launch, down as for demo_on_hosts.py), jobs of 4 and 8 ranks
 also run there: each rank has a fixed share of a core, and links as much slower than the emulated ones, so that emulated
-steps divided by this share should be those on the hosts. The hosts' ranks start once per job over TCP. Errors are those of
-the median step without the first. Writes emulated_steps.md to --out. Exit status 1: a simulated step is further than 5%
-from the emulated one, or one on hosts further than 10%.
+steps divided by this share should be those on the hosts. The hosts' ranks start once per job over TCP. Errors are those
+of the median step without the first. Writes emulated_steps.md to --out. Exit status 1: a simulated step is further than
+5% from the emulated one, or one on hosts further than 10%.
 """
 
 import argparse

@@ -12,9 +12,9 @@ demo/cluster.toml on DATA, with --tokens tokens a step and a budget of --memory 
 of the hosts, or FILE. The plan, the best single strategy with balanced documents, and the usual default (the same
 split, documents in the data's order) train in turns. PROGRAM is called as by bench/peer_on_hosts.py, with each split of
 the ranks into data, tensor and pipeline parallel ones and Ulysses' that the model allows, first for one step: with
-recomputation, too, where it takes more memory without it. Its quickest within the budget, and its quickest without one,
-then take their turns; --peer-dp leaves out splits with other numbers of replicas. Rates are those of all steps but the
-first. Writes plans_on_hosts.md to --out. Exit status 1: losses differ.
+recomputation, too, where it takes more memory without it. Its quickest within the budget of that step, and its
+quickest without one, then take their turns; --peer-dp leaves out splits with other numbers of replicas. Rates are those
+of all steps but the first. Writes plans_on_hosts.md to --out. Exit status 1: losses differ.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import os
 import re
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
 from demo_on_hosts import add_hosts, hosts_of, profiled, write_page
@@ -33,19 +34,19 @@ from peer_on_hosts import check, ours, peers
 sys.path.insert(0, str(ROOT / "tools"))
 import demo  # noqa: E402  for its contenders
 
-KV_HEADS, LAYERS = 4, 2  # of the demo's model: most ranks of tensor parallelism and Ulysses together, and of a pipeline
 SCREENED = ("| peer's strategy | tokens/s of the first step | MiB a rank | within the budget |\n"
             "|---|---|---|---|\n")
 TURNS = ("| | strategy | tokens/s, each round | the plan's tokens/s to it, each round | MiB a rank |\n"
          "|---|---|---|---|---|\n")
 
 
-def splits(ranks, replicas):
+def splits(model, ranks, replicas):
     """The peer's options for each way to split the ranks. replicas: numbers of them; empty: all."""
-    for pp in range(1, LAYERS + 1):
-        for tp in range(1, KV_HEADS + 1):
-            for cp in range(1, KV_HEADS // tp + 1):
-                if KV_HEADS % (tp * cp) or ranks % (tp * pp * cp):
+    heads = model["kv_heads"]
+    for pp in range(1, model["layers"] + 1):
+        for tp in range(1, heads + 1):
+            for cp in range(1, heads // tp + 1):
+                if heads % (tp * cp) or ranks % (tp * pp * cp):
                     continue
                 dp = ranks // (tp * pp * cp)
                 if replicas and dp not in replicas:
@@ -64,7 +65,8 @@ def job_of(arguments, path):
 def screened(launcher, path, arguments):
     """[(rate, options, peak in MiB)] of the peer's strategies, and the lines of their table."""
     found, text = [], ""
-    for split in splits(arguments.hosts * arguments.slots, arguments.peer_dp):
+    model = tomllib.loads(path.read_text())["model"]
+    for split in splits(model, arguments.hosts * arguments.slots, arguments.peer_dp):
         for options in (split, f"{split} --recompute"):
             rate, _, peak = peers(launcher, path, arguments, options, steps=1)
             found.append((rate, options, peak))
@@ -105,15 +107,15 @@ def turns(launcher, path, arguments, contenders, chosen):
 
 
 def chosen_of(found, memory, name):
-    """Title -> options: the quickest of all, and the quickest within the budget."""
+    """Title -> options: the quickest of all, and the quickest within the budget in the step that was tried."""
     if not found:
         return {}
     chosen = {}
     within = [one for one in found if one[2] <= memory]
     if within:
-        chosen[f"{name} within the budget"] = max(within)[1]
+        chosen[f"{name}, within the budget in its first step"] = max(within)[1]
     if not within or max(found)[1] != max(within)[1]:
-        chosen[f"{name} with any memory"] = max(found)[1]
+        chosen[f"{name}, with any memory"] = max(found)[1]
     return chosen
 
 

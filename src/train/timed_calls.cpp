@@ -66,8 +66,8 @@ double shortest(std::span<const double> seconds) {
     if (some > 0) least = std::min(least, some);
   if (least == std::numeric_limits<double>::infinity())
     user_error(
-        "all {} repetitions of a call took 0 s: the processor clock of this machine is too coarse for a profile; "
-        "measure on another machine of the same kind",
+        "all {} repetitions of a call took 0 s: the clock of this machine is too coarse for a profile; measure on a "
+        "machine with a finer one",
         seconds.size());
   return least;
 }

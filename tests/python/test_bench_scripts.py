@@ -40,10 +40,10 @@ if words[0] == "profile":
     Path(value("--out")).write_text(json.dumps({"links": {"inter_host": {"bandwidth": 5e7}}}))
 elif words[0] == "plan":
     job = Path(words[1]).read_text()
-    assert \'memory_budget = "72 MiB"\' in job and "tokens = 1000" in job, job
+    assert 'memory_budget = "72 MiB"' in job and "tokens = 1000" in job, job
     name = "tp=2" if "--buckets" in words else "tp=2; dp=2"
     Path(value("--out")).write_text("".join(
-        f\'[[bucket]]\\nmax_length = {length}\\nstrategy = {{ name = "{of}", packing = "balanced" }}\\n\'
+        f'[[bucket]]\\nmax_length = {length}\\nstrategy = {{ name = "{of}", packing = "balanced" }}\\n'
         for length, of in zip((16384, 1024), name.split("; "))))
     print("Step 1 s")
 elif words[0] == "simulate":
@@ -60,17 +60,19 @@ elif words[0] == "train":
     (out / "log.jsonl").write_text("".join(json.dumps(line | {"step": step}) + "\\n" for step in (1, 2)))
 '''
 
-# Without recomputation it takes 50 MiB more; it is the quickest with the most replicas.
+# Without recomputation it takes 50 MiB more, and a fifth less time; it is the quickest with the most replicas.
 PEER = '''
 import json, os, sys
 words = sys.argv[1:]
 def value(option):
     return words[words.index(option) + 1]
 replicas, steps = int(value("--strategy").split(",")[0]), int(value("--steps"))
-peak = 30 * replicas + (0 if "--recompute" in words else 50)
+again = "--recompute" in words
+peak = 30 * replicas + (0 if again else 50)
 loss = 9.5 if os.environ.get("DIFFERS") else 9.1
 print("first a line of something else")
-print(json.dumps({"tokens": [1000] * steps, "seconds": [50 / replicas] * steps, "losses": [loss] * steps,
+seconds = (50 if again else 40) / replicas
+print(json.dumps({"tokens": [1000] * steps, "seconds": [seconds] * steps, "losses": [loss] * steps,
                   "start_rss_mib": [100, 100], "peak_rss_mib": [100 + peak, 90 + peak]}))
 '''
 
@@ -116,11 +118,12 @@ def test_a_plan_is_trained_beside_single_strategies_and_those_of_a_peer(hosts, t
     assert "| the plan | to 16384: tp=2; to 1024: dp=2 | 400, 400 | 1.00, 1.00 | 70 |" in page
     assert "| the best single strategy | to 16384: tp=2 | 200, 200 | 2.00, 2.00 | 70 |" in page
     assert "| the usual default | to 16384: tp=2 | 100, 100 | 4.00, 4.00 | 70 |" in page
-    assert ("| fake 1.0 within the budget | `--strategy 2,1,1,1 --zero 3 --recompute` | 40, 40 | 10.00, 10.00 | 60 |"
-            in page)
+    assert ("| fake 1.0, within the budget in its first step | `--strategy 2,1,1,1 --zero 3 --recompute` | 40, 40 | "
+            "10.00, 10.00 | 60 |" in page)
+    assert "| fake 1.0, with any memory | `--strategy 2,1,1,1 --zero 3` | 50, 50 | 8.00, 8.00 | 110 |" in page
     # Two replicas with ZeRO-0 and 3, two tensor parallel ranks, two of Ulysses, two stages; all need recomputation.
     screened = [line for line in page.splitlines() if line.startswith("| `")]
-    assert len(screened) == 10 and screened[0] == "| `--strategy 2,1,1,1 --zero 0` | 40 | 110 | no |"
+    assert len(screened) == 10 and screened[0] == "| `--strategy 2,1,1,1 --zero 0` | 50 | 110 | no |"
     assert "| `--strategy 1,2,1,1 --zero 0 --recompute` | 20 | 30 | yes |" in screened
 
 
@@ -134,7 +137,8 @@ def test_only_splits_with_some_numbers_of_replicas_are_tried(hosts, tmp_path):
 
 
 def test_hosts_that_cannot_be_made_and_runs_that_fail_are_reported_and_hosts_taken_down(hosts, tmp_path):
-    assert "plans_on_hosts: " in hosts(NO_HOSTS="1").stderr
+    refused = hosts(NO_HOSTS="1")
+    assert refused.returncode == 1 and "failed: cluster: needs root" in refused.stderr
     failed = hosts(BREAKS="1")
     assert failed.returncode == 1 and "switchyard: data.path is missing." in failed.stderr
     assert calls(tmp_path)[-1].startswith("down")
