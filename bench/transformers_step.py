@@ -71,7 +71,9 @@ def register_packed_attention(transformers, torch):
             from torch.nn.attention.varlen import varlen_attn
             cumulative = torch.tensor(ends, dtype=torch.int32, device=query.device)
             longest = max(b - a for a, b in itertools.pairwise(ends))
-            q, k, v = (t[0].transpose(0, 1) for t in (query, key, value))
+            # Autocast leaves what rotary embeddings give in fp32, which flash attention does not take.
+            kind = torch.get_autocast_dtype("cuda") if torch.is_autocast_enabled("cuda") else query.dtype
+            q, k, v = (t[0].transpose(0, 1).to(kind) for t in (query, key, value))
             if groups:
                 k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
             out = varlen_attn(q, k, v, cumulative, cumulative, longest, longest, scale=scaling, window_size=(-1, 0))

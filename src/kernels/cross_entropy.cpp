@@ -11,7 +11,8 @@
 namespace switchyard::kernels {
 namespace {
 
-constexpr i64 kBlock = 512;  // columns whose exponentials stay in L1 until they are summed
+constexpr i64 kRowsByOperators = 512;  // which copy logits to fp32
+constexpr i64 kBlock = 512;            // columns whose exponentials stay in L1 until they are summed
 
 template <class T>
 SWITCHYARD_MAXIMA T maximum(const T* x, i64 n) {
@@ -47,6 +48,31 @@ std::pair<at::Tensor, at::Tensor> label_columns(const at::Tensor& labels, const 
   const at::Tensor column = labels.sub(first);
   const at::Tensor inside = labels.ge(0).logical_and(column.ge(0)).logical_and(column.lt(logits.size(1)));
   return {column.clamp(0, logits.size(1) - 1).unsqueeze(1), inside};
+}
+
+// The operators that a device without kernels of ours has, for some rows.
+void sums_by_operators(const at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top,
+                       const at::Tensor& labels, i64 first) {
+  const at::Tensor below = logits.to(top.scalar_type()).sub(top.unsqueeze(1));
+  const auto [column, inside] = label_columns(labels, logits, first);
+  sums.select(0, 0).copy_(below.exp().sum(1));
+  sums.select(0, 1).copy_(below.gather(1, column).squeeze(1).masked_fill(inside.logical_not(), 0));
+}
+
+void gradient_by_operators(const at::Tensor& logits, const at::Tensor& top, const at::Tensor& sums,
+                           const at::Tensor& labels, const at::Tensor& weights, i64 first) {
+  const auto [column, inside] = label_columns(labels, logits, first);
+  at::Tensor gradient = logits.to(top.scalar_type()).sub(top.unsqueeze(1)).exp_().div_(sums.select(0, 0).unsqueeze(1));
+  gradient.scatter_add_(1, column, inside.to(gradient.scalar_type()).neg().unsqueeze(1));
+  gradient.mul_(weights.unsqueeze(1)).masked_fill_(weights.eq(0).logical_or(labels.lt(0)).unsqueeze(1), 0);
+  logits.copy_(gradient);
+}
+
+// rows(begin, count) for all rows, some at a time.
+template <class F>
+void by_rows(const at::Tensor& logits, F&& rows) {
+  for (i64 begin = 0; begin < logits.size(0); begin += kRowsByOperators)
+    rows(begin, std::min(kRowsByOperators, logits.size(0) - begin));
 }
 
 bool rows_fit(const at::Tensor& logits, std::initializer_list<const at::Tensor*> per_row) {
@@ -89,13 +115,15 @@ void xent_sums(at::Tensor& sums, const at::Tensor& logits, const at::Tensor& top
     sums.zero_();
     return;
   }
-  if (!loops_apply({&sums, &logits, &top})) {
-    const at::Tensor below = logits.to(top.scalar_type()).sub(top.unsqueeze(1));
-    const auto [column, inside] = label_columns(labels, logits, first);
-    sums.select(0, 0).copy_(below.exp().sum(1));
-    sums.select(0, 1).copy_(below.gather(1, column).squeeze(1).masked_fill(inside.logical_not(), 0));
-    return;
-  }
+  if (has_element_kernels({&logits}))
+    return with_element(logits, [&]<class T>() {
+      run_on_gpu(sum_of_exponentials_work<T>(sums, logits, top, labels, first), logits.device());
+    });
+  if (!loops_apply({&sums, &logits, &top}))
+    return by_rows(logits, [&](i64 begin, i64 count) {
+      sums_by_operators(sums.narrow(1, begin, count), logits.narrow(0, begin, count), top.narrow(0, begin, count),
+                        labels.narrow(0, begin, count), first);
+    });
   with_real(logits, [&]<class T>() {
     const auto rows = const_rows_of<T>(logits);
     const T* tops = top.const_data_ptr<T>();
@@ -125,12 +153,10 @@ void xent_grad(at::Tensor& logits, at::Tensor& loss, const at::Tensor& top, cons
       return with_element(logits, [&]<class T>() {
         run_on_gpu(cross_entropy_work<T>(logits, top, sums, labels, weights, first), logits.device());
       });
-    const auto [column, inside] = label_columns(labels, logits, first);
-    at::Tensor gradient =
-        logits.to(top.scalar_type()).sub(top.unsqueeze(1)).exp_().div_(sums.select(0, 0).unsqueeze(1));
-    gradient.scatter_add_(1, column, inside.to(gradient.scalar_type()).neg().unsqueeze(1));
-    gradient.mul_(weights.unsqueeze(1)).masked_fill_(unused.unsqueeze(1), 0);
-    logits.copy_(gradient);
+    by_rows(logits, [&](i64 begin, i64 count) {
+      gradient_by_operators(logits.narrow(0, begin, count), top.narrow(0, begin, count), sums.narrow(1, begin, count),
+                            labels.narrow(0, begin, count), weights.narrow(0, begin, count), first);
+    });
     return;
   }
   with_real(logits, [&]<class T>() {

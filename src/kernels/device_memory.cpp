@@ -3,6 +3,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #ifdef SWITCHYARD_CUDA_KERNELS
 #include <c10/cuda/CUDACachingAllocator.h>
+#include <cuda_runtime_api.h>
 #endif
 
 #include <algorithm>
@@ -21,14 +22,19 @@ c10::DeviceAllocator& allocator_of(const c10::Device& device) {
   return *allocator;
 }
 
-// bytes: of tensors; 0: any number.
-void limit(const c10::Device& device, i64 bytes) {
+#ifdef SWITCHYARD_CUDA_KERNELS
+// What cuBLAS takes of the allocator's memory (32 MiB for each stream with products, on H100), and what is lost of its
+// smallest segments.
+constexpr i64 kCudaRoom = i64{128} << 20;
+#endif
+
+// bytes: of tensors of so many ranks; 0: any number.
+void limit(const c10::Device& device, i64 bytes, [[maybe_unused]] int ranks) {
 #ifdef SWITCHYARD_CUDA_KERNELS
   if (device.is_cuda()) {
-    auto& allocator = *c10::cuda::CUDACachingAllocator::get();
-    const auto all = static_cast<double>(allocator.getMemoryInfo(device.index()).second);
-    const double share = bytes > 0 ? static_cast<double>(with_fragments(bytes)) / all : 1;
-    return allocator.setMemoryFraction(std::min(share, 1.0), device.index());
+    const auto all = static_cast<double>(device_memory(device).all);
+    const double share = bytes > 0 ? static_cast<double>(with_fragments(bytes) + ranks * kCudaRoom) / all : 1;
+    return c10::cuda::CUDACachingAllocator::get()->setMemoryFraction(std::min(share, 1.0), device.index());
   }
 #endif
   if (auto* limited = dynamic_cast<LimitedAllocator*>(c10::GetAllocator(device.type())))
@@ -37,7 +43,7 @@ void limit(const c10::Device& device, i64 bytes) {
 
 // The budgets of the ranks that share a device.
 struct Shared {
-  int unlimited = 0;
+  int ranks = 0, unlimited = 0;
   i64 bytes = 0;
 };
 std::mutex budgets_mutex;
@@ -47,9 +53,10 @@ void add_budget(const c10::Device& device, i64 bytes, int sign) {
   if (device.is_cpu()) return;
   const std::lock_guard lock(budgets_mutex);
   Shared& shared = budgets[{device.type(), device.index()}];
+  shared.ranks += sign;
   shared.bytes += sign * bytes;
   if (bytes == 0) shared.unlimited += sign;
-  limit(device, shared.unlimited > 0 ? 0 : shared.bytes);
+  limit(device, shared.unlimited > 0 ? 0 : shared.bytes, shared.ranks);
 }
 
 }  // namespace
@@ -60,6 +67,19 @@ i64 device_peak(const c10::Device& device) {
 }
 
 void reset_device_peak(const c10::Device& device) { allocator_of(device).resetPeakStats(device.index()); }
+
+DeviceMemory device_memory(const c10::Device& device) {
+  const auto [free, all] = allocator_of(device).getMemoryInfo(device.index());
+  return {static_cast<i64>(all), static_cast<i64>(free)};
+}
+
+std::string device_name(const c10::Device& device) {
+#ifdef SWITCHYARD_CUDA_KERNELS
+  cudaDeviceProp properties;
+  if (device.is_cuda() && cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess) return properties.name;
+#endif
+  return c10::DeviceTypeName(device.type(), /*lower_case=*/true);
+}
 
 i64 rank_peak(const RankMemory& memory, const c10::Device& device) {
   return device.is_cpu() ? memory.peak() : device_peak(device);

@@ -18,13 +18,21 @@ void reset_device_peak(const c10::Device& device);
 /// The most that a rank had since it was reset: on a CPU its own memory's peak, else its device's.
 i64 rank_peak(const RankMemory& memory, const c10::Device& device);
 
+/// Bytes of a device's memory: all, and those that nobody has taken.
+struct DeviceMemory {
+  i64 all = 0, free = 0;
+};
+DeviceMemory device_memory(const c10::Device& device);
+/// The name of its model, for CUDA devices in builds with nvcc; else of its type, such as "cuda".
+std::string device_name(const c10::Device& device);
+
 /// Bytes that libtorch's allocator may hold for tensors of so many: between them lie free blocks that fit no tensor.
 constexpr i64 with_fragments(i64 bytes) { return bytes + bytes / 16; }
 
 /// While it lives, a rank may have tensors of so many bytes on a device; 0: of any size. Ranks that share the device in
 /// one process add up their budgets, and have no limit if one of them has none. libtorch's allocator enforces the sum,
-/// with_fragments, by an OutOfMemoryError; not on a CPU, whose ranks have RankMemory, nor on CUDA devices in builds
-/// without nvcc.
+/// with_fragments, by an OutOfMemoryError; on a CUDA device it has room for cuBLAS beside it. Not enforced on a CPU,
+/// whose ranks have RankMemory, nor on CUDA devices in builds without nvcc.
 class DeviceBudget {
  public:
   DeviceBudget(const c10::Device& device, i64 bytes);

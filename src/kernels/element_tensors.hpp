@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "kernels/element_launch.hpp"
@@ -26,13 +27,24 @@ inline bool has_element_kernels(std::initializer_list<const at::Tensor*> tensors
                      [&](const at::Tensor* x) { return x->is_cuda() && x->scalar_type() == type; });
 }
 
-/// Calls f.operator()<T>() with float, double or Bf16, by the dtype of x.
+/// The same for works of states and gradients, which are never in bf16.
+inline bool has_state_kernels(std::initializer_list<const at::Tensor*> tensors) {
+  return has_element_kernels(tensors) && (*tensors.begin())->scalar_type() != at::kBFloat16;
+}
+
+/// Calls f.operator()<T>() with float or double, by the dtype of x.
 template <class F>
-void with_element(const at::Tensor& x, F&& f) {
-  if (x.scalar_type() == at::kBFloat16) return f.template operator()<Bf16>();
+void with_state_element(const at::Tensor& x, F&& f) {
   if (x.scalar_type() == at::kFloat) return f.template operator()<float>();
   check(x.scalar_type() == at::kDouble, "no element of {}", toString(x.scalar_type()));
   f.template operator()<double>();
+}
+
+/// The same, and with Bf16.
+template <class F>
+void with_element(const at::Tensor& x, F&& f) {
+  if (x.scalar_type() == at::kBFloat16) return f.template operator()<Bf16>();
+  with_state_element(x, std::forward<F>(f));
 }
 
 template <class T>
@@ -60,7 +72,7 @@ SwigluWork<T> swiglu_work(const at::Tensor& h, const at::Tensor& gate, const at:
   return {.h = element_rows<T>(h),
           .gate = element_rows<const T>(gate),
           .up = element_rows<const T>(up),
-          .rows = h.size(0),
+          .count = h.size(0),
           .width = h.size(1)};
 }
 
@@ -72,8 +84,67 @@ SwigluGradientWork<T> swiglu_gradient_work(const at::Tensor& dgate, const at::Te
           .dh = element_rows<const T>(dh),
           .gate = element_rows<const T>(gate),
           .up = element_rows<const T>(up),
-          .rows = dh.size(0),
+          .count = dh.size(0),
           .width = dh.size(1)};
+}
+
+/// A vector as the only row of a matrix.
+template <class T>
+ElementRows<T> element_row(const at::Tensor& x) {
+  return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())), 0};
+}
+
+template <class T>
+RmsNormWork<T> rms_norm_work(const at::Tensor& y, const at::Tensor& rstd, const at::Tensor& x, const at::Tensor& w,
+                             double eps) {
+  using W = typename Wide<T>::type;
+  return {.y = element_rows<T>(y),
+          .x = element_rows<const T>(x),
+          .w = element_row<const T>(w),
+          .rstd = rstd.mutable_data_ptr<W>(),
+          .count = x.size(0),
+          .width = x.size(1),
+          .eps = static_cast<W>(eps)};
+}
+
+/// residual: may be undefined.
+template <class T>
+RmsNormGradientWork<T> rms_norm_gradient_work(const at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x,
+                                              const at::Tensor& w, const at::Tensor& rstd, const at::Tensor& residual) {
+  return {.dx = element_rows<T>(dx),
+          .dy = element_rows<const T>(dy),
+          .x = element_rows<const T>(x),
+          .w = element_row<const T>(w),
+          .residual = residual.defined() ? element_rows<const T>(residual) : ElementRows<const T>{nullptr, 0},
+          .rstd = rstd.const_data_ptr<typename Wide<T>::type>(),
+          .count = x.size(0),
+          .width = x.size(1)};
+}
+
+/// partial (NormWeightWork::parts of the rows, width)
+template <class T>
+NormWeightWork<T> norm_weight_work(const at::Tensor& partial, const at::Tensor& dy, const at::Tensor& x,
+                                   const at::Tensor& rstd) {
+  using W = typename Wide<T>::type;
+  return {.partial = element_rows<W>(partial),
+          .dy = element_rows<const T>(dy),
+          .x = element_rows<const T>(x),
+          .rstd = rstd.const_data_ptr<W>(),
+          .count = x.size(0),
+          .width = x.size(1)};
+}
+
+template <class T>
+SumOfExponentialsWork<T> sum_of_exponentials_work(const at::Tensor& sums, const at::Tensor& logits,
+                                                  const at::Tensor& top, const at::Tensor& labels, std::int64_t first) {
+  using W = typename Wide<T>::type;
+  return {.logits = element_rows<const T>(logits),
+          .top = top.const_data_ptr<W>(),
+          .labels = labels.const_data_ptr<std::int64_t>(),
+          .sums = sums.mutable_data_ptr<W>(),
+          .count = logits.size(0),
+          .width = logits.size(1),
+          .first = first};
 }
 
 template <class T>
@@ -85,9 +156,33 @@ CrossEntropyWork<T> cross_entropy_work(const at::Tensor& logits, const at::Tenso
           .sums = sums.const_data_ptr<W>(),
           .weights = weights.const_data_ptr<W>(),
           .labels = labels.const_data_ptr<std::int64_t>(),
-          .rows = logits.size(0),
+          .count = logits.size(0),
           .width = logits.size(1),
           .first = first};
+}
+
+template <class T>
+ElementRows<T> flat_rows_of(const at::Tensor& x) {
+  return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())), kFlatRow};
+}
+
+/// partial: fp64, one for each row of x.
+template <class T>
+SquaresWork<T> squares_work(const at::Tensor& partial, const at::Tensor& x) {
+  return {.x = flat_rows_of<const T>(x), .partial = partial.mutable_data_ptr<double>(), .count = x.numel()};
+}
+
+/// copy: bf16, or undefined.
+template <class T>
+AdamWWork<T> adamw_work(const at::Tensor& p, const at::Tensor& m, const at::Tensor& v, const at::Tensor& copy,
+                        const at::Tensor& grad, const AdamWFactors<T>& factors) {
+  return {.p = flat_rows_of<T>(p),
+          .m = flat_rows_of<T>(m),
+          .v = flat_rows_of<T>(v),
+          .grad = flat_rows_of<const T>(grad),
+          .copy = copy.defined() ? flat_rows_of<Bf16>(copy) : ElementRows<Bf16>{nullptr, kFlatRow},
+          .f = factors,
+          .count = p.numel()};
 }
 
 /// Queues the work on the calling thread's stream of the device.

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <limits>
 #include <utility>
 
@@ -62,7 +63,12 @@ std::vector<Sequences> sequences_of(const FlashStep& step) {
   return calls;
 }
 
-at::Tensor in_heads(const at::Tensor& x, int head_dim) { return x.view({x.size(0), -1, head_dim}); }
+// The kernels read 16 bytes at a time. Rows of other alignment, which cuts of columns may have, are copied.
+at::Tensor in_heads(const at::Tensor& x, int head_dim) {
+  const i64 unit = 16 / x.element_size();
+  const bool aligned = x.stride(0) % unit == 0 && reinterpret_cast<std::uintptr_t>(x.const_data_ptr()) % 16 == 0;
+  return (aligned ? x : x.clone(at::MemoryFormat::Contiguous)).view({x.size(0), -1, head_dim});
+}
 
 void require_fit(const char* name, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& o,
                  const at::Tensor& lse, int head_dim) {

@@ -2,10 +2,12 @@
 
 #include <ATen/ops/_fused_rms_norm.h>
 #include <ATen/ops/_fused_rms_norm_backward.h>
+#include <ATen/ops/empty.h>
 
 #include <cmath>
 #include <vector>
 
+#include "kernels/element_tensors.hpp"
 #include "kernels/tensors.hpp"
 #include "kernels/vectorized.hpp"
 
@@ -156,6 +158,8 @@ void rms_norm(at::Tensor& y, at::Tensor& rstd, const at::Tensor& x, const at::Te
   require(is_rows(y) && is_rows(x) && same_shape({&y, &x}) && w.is_contiguous() && statistics_fit(rstd, x, group),
           "rms_norm", {&y, &rstd, &x, &w});
   if (x.numel() == 0) return;
+  if (group == x.size(1) && has_element_kernels({&x, &y, &w}))
+    return with_element(x, [&]<class T>() { run_on_gpu(rms_norm_work<T>(y, rstd, x, w, eps), x.device()); });
   if (is_fused(x, w)) {
     const auto [normal, r] = at::_fused_rms_norm(x.unflatten(1, {-1, group}), {group}, w, eps);
     rstd.copy_(r.reshape(rstd.sizes()));
@@ -193,6 +197,9 @@ void rms_norm_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& x, cons
               statistics_fit(rstd, x, group) && residual_fits(residual, x),
           "rms_norm_dx", {&dx, &dy, &x, &w, &rstd, &residual});
   if (x.numel() == 0) return;
+  if (group == x.size(1) && has_element_kernels({&x, &dx, &dy, &w, &residual_or(residual, x)}))
+    return with_element(
+        x, [&]<class T>() { run_on_gpu(rms_norm_gradient_work<T>(dx, dy, x, w, rstd, residual), x.device()); });
   if (is_fused(x, w) && dy.scalar_type() == x.scalar_type()) {
     const auto [out, dw] =
         at::_fused_rms_norm_backward(dy.contiguous().unflatten(1, {-1, group}), x.unflatten(1, {-1, group}), {group},
@@ -232,6 +239,12 @@ void rms_norm_dw(at::Tensor& dw, const at::Tensor& dy, const at::Tensor& x, cons
   require(is_rows(dy) && is_rows(x) && same_shape({&dy, &x}) && dw.is_contiguous() && statistics_fit(rstd, x, group),
           "rms_norm_dw", {&dw, &dy, &x, &rstd});
   if (x.numel() == 0) return;
+  if (group == x.size(1) && has_element_kernels({&x, &dy}))
+    return with_element(x, [&]<class T>() {
+      const at::Tensor partial = at::empty({NormWeightWork<T>::parts(x.size(0)), group}, rstd.options());
+      run_on_gpu(norm_weight_work<T>(partial, dy, x, rstd), x.device());
+      dw.add_(partial.sum(0));
+    });
   if (!x.is_cpu()) {  // a product of a row and a matrix, as libtorch's fused kernel rounds the sum to the dtype of x
     const at::Tensor products = dy.to(dw.scalar_type(), /*non_blocking=*/false, /*copy=*/true).mul_(x);
     dw.addmv_(products.reshape({-1, group}).t(), rstd.reshape({-1}));

@@ -1,6 +1,7 @@
 #include "kernels/optimizer.hpp"
 
 #include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "base/bfloat16.hpp"
+#include "kernels/element_tensors.hpp"
 #include "kernels/tensors.hpp"
 #include "kernels/vectorized.hpp"
 
@@ -18,12 +20,7 @@ namespace {
 constexpr i64 kChunk = 16384;
 
 template <class T>
-struct Factors {  // AdamW's settings as factors for one element
-  T decay, beta1, beta2, rest1, rest2, rate, correction2, eps, clip;
-};
-
-template <class T>
-Factors<T> factors_of(const AdamW& s, double clip) {
+AdamWFactors<T> factors_of(const AdamW& s, double clip) {
   const double first = 1 - std::pow(s.beta1, static_cast<double>(s.step)),
                second = 1 - std::pow(s.beta2, static_cast<double>(s.step));
   return {static_cast<T>(1 - s.lr * s.weight_decay),
@@ -38,8 +35,8 @@ Factors<T> factors_of(const AdamW& s, double clip) {
 }
 
 template <class T>
-SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, const T* __restrict grad, Factors<T> f,
-                             i64 n) {
+SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, const T* __restrict grad,
+                             AdamWFactors<T> f, i64 n) {
   for (i64 i = 0; i < n; ++i) {
     const T g = grad[i] * f.clip;
     const T m_new = f.beta1 * m[i] + f.rest1 * g;
@@ -122,6 +119,11 @@ void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy
   const bool known_compute_copy =
       !separate_compute_copy ||
       (compute_copy.is_cpu() && (compute_copy.scalar_type() == at::kBFloat16 || loops_apply({&compute_copy})));
+  const at::Tensor copy = separate_compute_copy ? compute_copy : at::Tensor();
+  if (has_state_kernels({&p, &m, &v, &grad}) && (!copy.defined() || copy.scalar_type() == at::kBFloat16))
+    return with_state_element(p, [&]<class T>() {
+      run_on_gpu(adamw_work<T>(p, m, v, copy, grad, factors_of<T>(settings, clip)), p.device());
+    });
   const auto is_like_p = [&](const at::Tensor& x) { return !x.is_cpu() && x.scalar_type() == p.scalar_type(); };
   if (is_like_p(m) && is_like_p(v) && is_like_p(grad)) {
     adamw_fused(p, m, v, grad, settings, clip);
@@ -153,6 +155,13 @@ void add_sum_of_squares(at::Tensor& total, const at::Tensor& x) {
   if (loops_apply({&x}))
     return with_real(
         x, [&]<class T>() { *total.mutable_data_ptr<double>() += sum_in_chunks<T>(x.const_data_ptr<T>(), x.numel()); });
+  if (x.numel() == 0) return;
+  if (has_state_kernels({&x})) {
+    const at::Tensor partial = at::empty({flat_rows(x.numel())}, total.options());
+    with_state_element(x, [&]<class T>() { run_on_gpu(squares_work<T>(partial, x), x.device()); });
+    total.add_(partial.sum());
+    return;
+  }
   constexpr i64 kPart = i64{1} << 24;  // elements that are copied to fp64 at a time
   for (i64 begin = 0; begin < x.numel(); begin += kPart) {
     const at::Tensor part = x.narrow(0, begin, std::min(kPart, x.numel() - begin)).to(at::kDouble);

@@ -106,23 +106,28 @@ std::vector<comm::Op> Transfer::direct() {
   return ops;
 }
 
-// What is received arrives in host memory, and is copied or added on the device, in order, when all has come.
-std::vector<comm::Op> Transfer::staged() {
+// What is added, or comes by the host, arrives beside its place, and gets there in order when all has come. Encoded
+// messages are in host memory; the others go as they would without these, because at their other end there may be none.
+std::vector<comm::Op> Transfer::staged(bool moves_device_memory) {
   std::vector<comm::Op> ops;
   bool waits = false;
   for (Part& part : parts_) {
     record_use(part.view);
     record_use(part.source);
+    const bool encoded = part.codec != codecs::Codec::none, on_host = encoded || !moves_device_memory;
     if (part.op.kind == Kind::local) continue;
-    if (part.op.kind == Kind::send && part.codec == codecs::Codec::none) {
-      part.host = pinned_like(part.view).copy_(part.view, /*non_blocking=*/true);
-      part.op.block = block_of(part.host);
-      waits = true;
+    if (part.op.kind == Kind::send && !encoded) {
+      if (on_host) part.landing = pinned_like(part.view).copy_(part.view, /*non_blocking=*/true);
+      part.op.block = block_of(on_host ? part.landing : part.view);
+      waits = waits || on_host;
     }
     if (part.op.kind == Kind::recv) {
-      part.host = pinned_like(part.view);
-      part.op.block = block_of(part.host);
-      if (part.codec != codecs::Codec::none) decode_to(part, part.host, false);
+      if (on_host)
+        part.landing = pinned_like(part.view);
+      else if (part.op.add)
+        part.landing = at::empty(part.view.sizes(), part.view.options());
+      part.op.block = block_of(part.landing.defined() ? part.landing : part.view);
+      if (encoded) decode_to(part, part.landing, false);
     }
     ops.push_back(part.op);
     ops.back().add = false;
@@ -133,9 +138,9 @@ std::vector<comm::Op> Transfer::staged() {
 
 void Transfer::finish_staged() {
   for (Part& part : parts_) {
-    if (part.op.kind == Kind::send) continue;
+    if (part.op.kind != Kind::local && (part.op.kind == Kind::send || !part.landing.defined())) continue;
     const at::Tensor from =
-        part.op.kind == Kind::local ? part.source : part.host.to(part.view.device(), /*non_blocking=*/true);
+        part.op.kind == Kind::local ? part.source : part.landing.to(part.view.device(), /*non_blocking=*/true);
     part.op.add ? part.view.add_(from) : part.view.copy_(from, /*non_blocking=*/true);
   }
 }
@@ -145,7 +150,8 @@ void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::stri
   const bool encodes = std::ranges::any_of(parts_, [](const Part& part) { return part.codec != codecs::Codec::none; });
   const bool stages = on_device && (encodes || !fabric.moves_device_memory());
   check(collectives_.empty() || !stages, "{}: collectives beside messages that are staged", name);
-  fabric.run(channel, {std::move(name), row, stages ? staged() : direct(), std::move(collectives_)});
+  std::vector<comm::Op> ops = stages ? staged(fabric.moves_device_memory()) : direct();
+  fabric.run(channel, {std::move(name), row, std::move(ops), std::move(collectives_)});
   if (stages) finish_staged();
   parts_.clear();
   collectives_.clear();

@@ -45,12 +45,12 @@ class Transfer {
     comm::Op op;
     at::Tensor view, source{};
     codecs::Codec codec = codecs::Codec::none;
-    at::Tensor host{};  // staged: what is sent, or arrives
+    at::Tensor landing{};  // staged: what is sent by the host, or arrives
   };
   std::span<std::byte> room_for(i64 bytes);
   void decode_to(Part& part, const at::Tensor& to, bool add);
   std::vector<comm::Op> direct();
-  std::vector<comm::Op> staged();
+  std::vector<comm::Op> staged(bool moves_device_memory);
   void finish_staged();
 
   at::Tensor room_;

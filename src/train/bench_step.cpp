@@ -15,7 +15,6 @@
 #include "compiler/job_plans.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/matmul_rate.hpp"
-#include "kernels/threads.hpp"
 #include "runtime/device_order.hpp"
 #include "runtime/tensors.hpp"
 #include "train/bench_rank.hpp"
@@ -118,7 +117,6 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     settings = with_host_share(settings, fabric, s.device, true);
     Rank rank(plans, s.model, fabric, settings);
     rank.store().home.initialize(random_weights(plans.graph(), 1));
-    kernels::use_threads(settings.threads);
     const double rate =
         kernels::matmul_rate(runtime::scalar_type(plans.graph().precision().compute), settings.device, Seconds{0.02})
             .count;

@@ -1,5 +1,6 @@
 #include "train/profile.hpp"
 
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "base/errors.hpp"
 #include "base/version.hpp"
 #include "config/emulated_cluster.hpp"
+#include "kernels/device_memory.hpp"
 #include "kernels/memory.hpp"
 #include "kernels/threads.hpp"
 #include "train/channels.hpp"
@@ -70,6 +72,24 @@ class ProfileProgress {
   int tenth_ = -1;
 };
 
+// What a rank computes on, one of so many on its host: its share of the cores' memory, or of a device, if there are
+// fewer devices than ranks.
+cluster::Device described(const at::Device& device, int ranks, const config::Machine& machine) {
+  cluster::Device made;
+  if (device.is_cpu()) {
+    made.name = machine.processor;
+    made.memory = {kernels::machine_memory() / ranks};
+    return made;
+  }
+  const int devices = std::max(1, static_cast<int>(c10::impl::VirtualGuardImpl(device.type()).deviceCount())),
+            sharing = (ranks + devices - 1) / devices;
+  const kernels::DeviceMemory memory = kernels::device_memory(device);
+  made.name = kernels::device_name(device);
+  made.memory = {memory.all / sharing};
+  made.reserve = {(memory.all - memory.free) / sharing};  // its driver's context, and what others have
+  return made;
+}
+
 // The best rate of a copy, for operators that were not measured.
 BytesPerSecond memory_rate(const cluster::OperatorTable& copy) {
   BytesPerSecond best{};
@@ -79,6 +99,14 @@ BytesPerSecond memory_rate(const cluster::OperatorTable& copy) {
 }
 
 }  // namespace
+
+std::vector<Precision> with_states(const std::vector<Precision>& precisions) {
+  std::vector<Precision> all;
+  for (const Precision& precision : precisions)
+    for (const Precision& each : {precision, Precision{precision.state, precision.state}})
+      if (std::ranges::find(all, each) == all.end()) all.push_back(each);
+  return all;
+}
 
 config::Machine this_machine(const ProfileSettings& settings, const comm::Launch& launch) {
   const int ranks = ranks_of(settings, launch);
@@ -124,19 +152,18 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     config::Profile mine{.hardware = {}, .machine = this_machine(settings, launch)};
     mine.machine.threads = rank.threads;
     cluster::Hardware& hardware = mine.hardware;
-    hardware.name = fmt::format("{} x {} as measured", fabric.size(), mine.machine.processor);
+    hardware.device = described(rank.device, fabric.size() / placed.hosts(), mine.machine);
+    hardware.name = fmt::format("{} x {} as measured", fabric.size(), hardware.device.name);
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
     hardware.overlaps_collectives = placed.overlaps_collectives;
-    hardware.device.name = mine.machine.processor;
-    hardware.device.memory = {kernels::machine_memory() / devices};
     if (!settings.emulated) {
       progress.show("links", 0);
       on_devices(
           fabric, rank.device, [] { return DeviceChannels{{kLinkChannel}}; }, patient,
           [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
     }
-    for (const Precision& precision : settings.precisions) {
+    for (const Precision& precision : with_states(settings.precisions)) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
       OperatorProfile operators =
           profile_operators(barrier, precision, rank, settings.emulated ? thread_seconds : wall_seconds,

@@ -28,6 +28,9 @@ struct ProfileSettings {
 /// launch emulates
 config::Profile profile(const ProfileSettings& settings, const comm::Launch& launch);
 
+/// Those, and the precisions of their states, in which an update computes; each once.
+std::vector<Precision> with_states(const std::vector<Precision>& precisions);
+
 /// The description of this machine that a profile with these settings would have.
 config::Machine this_machine(const ProfileSettings& settings, const comm::Launch& launch);
 

@@ -33,7 +33,7 @@ constexpr int kQuickRounds = 2;
 constexpr double kEnough = 75;  // seconds; no further round begins later
 constexpr i64 kDocument = 256;  // tokens
 constexpr i64 kFewRows = 1024;
-constexpr i64 kHeadDim = 64, kNarrowHead = 16;
+constexpr i64 kHeadDim = 64, kNarrowHead = 16, kWideHead = 128;
 
 // A step with micro-batches of `documents` documents of `length` tokens, on each rank.
 struct Shape {
@@ -75,46 +75,69 @@ config::ModelConfig gpt2(i64 hidden, i64 vocab, config::AttentionKind attention)
   return m;
 }
 
+// Steps of so many tokens, of documents of kDocument tokens, and one of a document of `whole` tokens.
+std::vector<Shape> steps_of(const std::vector<i64>& sizes, i64 whole = 0) {
+  std::vector<Shape> shapes;
+  for (const i64 tokens : sizes) shapes.push_back({std::max<i64>(1, tokens / kDocument), std::min(tokens, kDocument)});
+  if (whole > 0) shapes.push_back({1, whole});
+  return shapes;
+}
+
 // Hidden sizes a factor of about 1.4 apart, tokens a factor of 4; the products of a layer have different aspect ratios
 // anyway. Attention is also measured with a whole packed sequence as one document, and with heads of another size: of
 // head_dim features, or, where these are as wide as the others, many narrow ones.
-std::vector<Subject> subjects(i64 head_dim) {
-  const auto rows = [](const std::vector<i64>& sizes, i64 whole = 0) {
-    std::vector<Shape> shapes;
-    for (const i64 tokens : sizes)
-      shapes.push_back({std::max<i64>(1, tokens / kDocument), std::min(tokens, kDocument)});
-    if (whole > 0) shapes.push_back({1, whole});
-    return shapes;
-  };
+std::vector<Subject> subjects_of_cpus(i64 head_dim) {
   const i64 other = head_dim == kHeadDim ? kNarrowHead : head_dim;
   const i64 hidden = std::max<i64>(2, 256 / other / 2 * 2) * other;  // an even number of heads
-  return {{llama(64, 192, 512), rows({64, 256, 1024, 4096}, 4096)},
-          {llama(hidden, 384, 512, 1, other), rows({256, 2048}, 2048)},
-          {llama(128, 384, 2048), rows({64, 256, 1024, 4096}, 4096)},
-          {llama(256, 704, 1024), rows({64, 256, 1024, 3072}, 2048)},
-          {llama(384, 512, 8192), rows({64, 256, 1024})},
-          {llama(512, 1408, 4096), rows({64, 256, 1024}, 2048)},
-          {llama(768, 2048, 2048), rows({256, 1024})},
-          {llama(1024, 2816, 2048), rows({64, 256, 512})},
-          {llama(256, 384, 512, 2), rows({256, 1024})},
-          {llama(512, 704, 2048, 2), rows({256, 1024})},
-          {gpt2(256, 1024, config::AttentionKind::fused), rows({256, 2048}, 2048)},
-          {gpt2(512, 1024, config::AttentionKind::unfused), rows({256, 1024}, 1024)}};
+  return {{llama(64, 192, 512), steps_of({64, 256, 1024, 4096}, 4096)},
+          {llama(hidden, 384, 512, 1, other), steps_of({256, 2048}, 2048)},
+          {llama(128, 384, 2048), steps_of({64, 256, 1024, 4096}, 4096)},
+          {llama(256, 704, 1024), steps_of({64, 256, 1024, 3072}, 2048)},
+          {llama(384, 512, 8192), steps_of({64, 256, 1024})},
+          {llama(512, 1408, 4096), steps_of({64, 256, 1024}, 2048)},
+          {llama(768, 2048, 2048), steps_of({256, 1024})},
+          {llama(1024, 2816, 2048), steps_of({64, 256, 512})},
+          {llama(256, 384, 512, 2), steps_of({256, 1024})},
+          {llama(512, 704, 2048, 2), steps_of({256, 1024})},
+          {gpt2(256, 1024, config::AttentionKind::fused), steps_of({256, 2048}, 2048)},
+          {gpt2(512, 1024, config::AttentionKind::unfused), steps_of({256, 1024}, 1024)}};
 }
 
-// The smallest models, with steps of up to kFewRows tokens.
-std::vector<Subject> quick_subjects(i64 head_dim) {
-  std::vector<Subject> smallest = subjects(head_dim);
-  smallest.resize(3);
-  for (Subject& subject : smallest) {
+// A GPU takes as long for small work as for none, so that nothing follows from it for the sizes that are trained there.
+std::vector<Subject> subjects_of_gpus(i64 head_dim) {
+  const i64 wide = head_dim == kHeadDim ? kWideHead : head_dim;
+  const i64 heads = std::max<i64>(2, 1024 / wide / 2 * 2);  // of the narrowest model
+  return {{llama(heads * wide, 2816, 32768, 1, wide), steps_of({1024, 4096, 16384}, 16384)},
+          {llama(2 * heads * wide, 5504, 8192, 1, wide), steps_of({1024, 4096, 16384}, 8192)},
+          {llama(4 * heads * wide, 11008, 32768, 1, wide), steps_of({1024, 4096, 8192}, 4096)},
+          {llama(8 * heads * wide, 4096, 1024, 4, wide), steps_of({4096})},
+          {llama(512, 1408, 4096), steps_of({1024, 4096}, 4096)},
+          {gpt2(1024, 4096, config::AttentionKind::fused), steps_of({1024, 4096}, 4096)},
+          {gpt2(1024, 1024, config::AttentionKind::unfused), steps_of({1024}, 1024)}};
+}
+
+// The first models, with steps of few tokens.
+std::vector<Subject> quick_subjects(std::vector<Subject> all, i64 few) {
+  all.resize(3);
+  for (Subject& subject : all) {
     std::vector<Shape> shapes;
     for (const Shape& shape : subject.shapes) {
-      const Shape cut{std::min(shape.documents, kFewRows / kDocument), std::min(shape.length, kFewRows)};
+      const Shape cut{std::min(shape.documents, few / kDocument), std::min(shape.length, few)};
       if (!std::ranges::count(shapes, cut)) shapes.push_back(cut);
     }
     subject.shapes = std::move(shapes);
   }
-  return smallest;
+  return all;
+}
+
+std::vector<Subject> subjects(bool on_cpu, i64 head_dim, bool quick) {
+  const std::vector<Subject> all = on_cpu ? subjects_of_cpus(head_dim) : subjects_of_gpus(head_dim);
+  return quick ? quick_subjects(all, on_cpu ? kFewRows : 4 * kFewRows) : all;
+}
+
+std::vector<i64> elements_of_movers(bool on_cpu) {
+  if (on_cpu) return {i64{1} << 12, i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 23};
+  return {i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 24, i64{1} << 27};
 }
 
 // A model and its steps. Memory of ranks is kept for the next round.
@@ -231,7 +254,7 @@ class Movers {
  public:
   Movers(MeasurementBarrier& barrier, DType type, const at::Device& device)
       : barrier_(barrier), device_(device), size_(static_cast<double>(size_of(type))) {
-    for (const i64 elements : {i64{1} << 12, i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 23}) {
+    for (const i64 elements : elements_of_movers(device.is_cpu())) {
       const auto made = [&] {
         return at::rand({elements}, at::TensorOptions().dtype(runtime::scalar_type(type)).device(device));
       };
@@ -285,7 +308,7 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
                                   SecondsClock clock, i64 head_dim, bool quick,
                                   const std::function<void(double share)>& on_progress) {
   OperatorProfile profile;
-  const std::vector<Subject> all = quick ? quick_subjects(head_dim) : subjects(head_dim);
+  const std::vector<Subject> all = subjects(settings.device.is_cpu(), head_dim, quick);
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all)
     models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings));

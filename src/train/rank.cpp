@@ -11,6 +11,7 @@
 #include "comm/collectives.hpp"
 #include "compiler/documents_read.hpp"
 #include "ir/autodiff.hpp"
+#include "kernels/threads.hpp"
 #include "train/channels.hpp"
 
 namespace switchyard::train {
@@ -100,7 +101,9 @@ Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm:
       fabric_(fabric),
       settings_(with_room_for_home(std::move(settings), plans, fabric.rank())),
       store_(plans, fabric.rank(), settings_.device),
-      executor_(plans, store_, fabric, executor_options(model, settings_)) {}
+      executor_(plans, store_, fabric, executor_options(model, settings_)) {
+  kernels::use_threads(settings_.threads);
+}
 
 template <class T>
 std::vector<T> Rank::everyones(const std::string& what, const T& mine) {

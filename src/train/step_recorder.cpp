@@ -18,7 +18,6 @@
 #include "files/disk.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/matmul_rate.hpp"
-#include "kernels/threads.hpp"
 #include "simulator/trace.hpp"
 #include "train/channels.hpp"
 #include "train/stop_signals.hpp"
@@ -35,7 +34,6 @@ StepRecorder::StepRecorder(const config::Job& job, const std::vector<data::Sourc
 void StepRecorder::open(const RankSettings& settings, at::ScalarType type, const std::string& plan_json,
                         i64 first_step) {
   device_ = settings.device;
-  kernels::use_threads(settings.threads);
   const double mine =
       kernels::matmul_rate(type, settings.device, Seconds{0.02}, emulation_ ? thread_seconds : wall_seconds).count;
   const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kFigureChannel), "matmul rate",

@@ -1,9 +1,12 @@
 #include "train/weights.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "base/errors.hpp"
 #include "base/random.hpp"
@@ -18,23 +21,41 @@ std::uint64_t hash_of(const std::string& name, i64 seed) {
   return hash;
 }
 
+struct Normals {
+  double cosine = 0, sine = 0;
+};
+
 // Box-Muller on pairs of elements: 2k takes the cosine, 2k + 1 the sine.
-double normal(std::uint64_t stream, i64 index) {
-  const std::uint64_t pair = mix(stream ^ mix(static_cast<std::uint64_t>(index >> 1)));
-  const double u = (static_cast<double>(pair >> 32) + 0.5) * 0x1p-32,
-               v = static_cast<double>(pair & 0xffffffffu) * 0x1p-32;
+Normals normals(std::uint64_t stream, i64 pair) {
+  const std::uint64_t bits = mix(stream ^ mix(static_cast<std::uint64_t>(pair)));
+  const double u = (static_cast<double>(bits >> 32) + 0.5) * 0x1p-32,
+               v = static_cast<double>(bits & 0xffffffffu) * 0x1p-32;
   const double radius = std::sqrt(-2 * std::log(u)), angle = 2 * std::numbers::pi * v;
-  return radius * (index & 1 ? std::sin(angle) : std::cos(angle));
+  return {radius * std::cos(angle), radius * std::sin(angle)};
 }
+
+// Elements of a unit of work of a thread.
+constexpr i64 kGrain = 1 << 14;
 
 template <class T>
 void draw(const ir::Param& param, std::uint64_t stream, const layout::Box& box, T* out) {
   const i64 columns = param.shape.dims() == 2 ? param.shape.size[1] : 1;
-  const i64 first = box.dims == 2 ? box.lo[1] : 0, end = box.dims == 2 ? box.hi[1] : 1;
-  for (i64 row = box.lo[0]; row < box.hi[0]; ++row)
-    for (i64 column = first; column < end; ++column)
-      *out++ = static_cast<T>(param.init.std > 0 ? param.init.std * normal(stream, row * columns + column)
-                                                 : param.init.constant);
+  const i64 first = box.dims == 2 ? box.lo[1] : 0, end = box.dims == 2 ? box.hi[1] : 1, width = end - first;
+  if (width <= 0) return;
+  at::parallel_for(box.lo[0], box.hi[0], std::max<i64>(1, kGrain / width), [&](i64 begin_row, i64 end_row) {
+    T* next = out + (begin_row - box.lo[0]) * width;
+    i64 drawn = -1;  // the pair
+    Normals pair;
+    for (i64 row = begin_row; row < end_row; ++row)
+      for (i64 index = row * columns + first; index < row * columns + end; ++index) {
+        if (param.init.std <= 0) {
+          *next++ = static_cast<T>(param.init.constant);
+          continue;
+        }
+        if (std::exchange(drawn, index >> 1) != index >> 1) pair = normals(stream, index >> 1);
+        *next++ = static_cast<T>(param.init.std * (index & 1 ? pair.sine : pair.cosine));
+      }
+  });
 }
 
 at::Tensor tensor_of(const files::TensorFolder& folder, const std::string& name) {

@@ -133,5 +133,34 @@ TEST(CrossEntropy, RefusesStatisticsOfAnotherLength) {
   EXPECT_THROW(xent_grad(logits, top, top, sums, labels, top, 0), InternalError);
 }
 
+// Operators copy logits to fp32, of some rows at a time.
+TEST(CrossEntropy, GivesTheSameOfManyRowsAsOfSome) {
+  const i64 rows = 1100, width = 9, some = 100;
+  const at::Tensor values = random({rows, width}, at::kBFloat16, 1), weight = filled({rows}, at::kFloat, 0.5);
+  std::vector<i64> columns;
+  for (i64 t = 0; t < rows; ++t) columns.push_back(t % (width + 1) - 1);
+  const at::Tensor labels = integers(columns);
+  struct Pass {
+    at::Tensor logits, top, sums, loss;
+  };
+  const auto run = [&](i64 begin, i64 count) {
+    Pass pass{hole({count, width}, at::kBFloat16), hole({count}, at::kFloat), hole({2, count}, at::kFloat),
+              hole({count}, at::kFloat)};
+    pass.logits.copy_(values.narrow(0, begin, count));
+    const at::Tensor label = labels.narrow(0, begin, count);
+    xent_max(pass.top, pass.logits);
+    xent_sums(pass.sums, pass.logits, pass.top, label, 0);
+    xent_grad(pass.logits, pass.loss, pass.top, pass.sums, label, weight.narrow(0, begin, count), 0);
+    return pass;
+  };
+  const Pass whole = run(0, rows);
+  for (i64 begin = 0; begin < rows; begin += some) {
+    const Pass part = run(begin, some);
+    expect_close(whole.logits.narrow(0, begin, some), oracle::values(part.logits), 1e-6, "gradient");
+    expect_close(whole.sums.narrow(1, begin, some).contiguous(), oracle::values(part.sums), 1e-6, "sums");
+    expect_close(whole.loss.narrow(0, begin, some), oracle::values(part.loss), 1e-6, "loss");
+  }
+}
+
 }  // namespace
 }  // namespace switchyard::kernels

@@ -22,6 +22,17 @@ TEST(DeviceMemory, ThePeakIsTheMostSinceItWasReset) {
   EXPECT_EQ(device_peak(device), before + 512);
 }
 
+TEST(DeviceMemory, IsTheDevicesAndFreeIsWhatNobodyHas) {
+  const at::Device device = standin::device();
+  const DeviceMemory before = device_memory(device);
+  const at::Tensor taken = at::empty({1 << 20}, at::TensorOptions().dtype(at::kByte).device(device));
+  const DeviceMemory after = device_memory(device);
+  EXPECT_EQ(after.all, before.all);
+  EXPECT_EQ(after.free, before.free - (1 << 20));
+  EXPECT_LE(before.free, before.all);
+  EXPECT_EQ(device_name(device), "standin") << "its type, as no driver knows it";
+}
+
 TEST(DeviceMemory, BudgetsOfRanksThatShareADeviceAddUp) {
   const at::Device device = standin::device();
   const auto made = [&](i64 bytes) { return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(device)); };

@@ -214,6 +214,10 @@ class DeviceAllocator final : public c10::DeviceAllocator, public kernels::Limit
     stats.allocated_bytes[0].peak = state().memory.peak();
     return stats;
   }
+  std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex) override {
+    constexpr std::size_t all = std::size_t{64} << 30;
+    return {all - static_cast<std::size_t>(state().memory.live()), all};
+  }
   void resetAccumulatedStats(c10::DeviceIndex) override {}
   void resetPeakStats(c10::DeviceIndex) override { state().memory.reset_peak(); }
 

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,6 +21,11 @@ std::atomic<std::int64_t> forward_calls = 0, backward_calls = 0;
 
 void demand(bool holds, const std::string& what) {
   if (!holds) throw std::logic_error("stand-in flash attention: " + what);
+}
+
+void demand_alignment(const at::Tensor& heads) {
+  demand(reinterpret_cast<std::uintptr_t>(heads.const_data_ptr()) % 16 == 0 && heads.stride(0) % 8 == 0,
+         "heads that begin at multiples of 16 bytes");
 }
 
 // Rows of heads in fp64, and what to write into: NaN where nothing is written.
@@ -59,8 +65,10 @@ struct Call {
     }
     demand(query.scalar_type() == at::kBFloat16 || query.scalar_type() == at::kHalf, "only fp16 and bf16");
     demand(query.dim() == 3 && query.size(2) % 8 == 0 && query.size(2) <= 256, "heads in steps of 8, up to 256");
-    for (const at::Tensor* x : {&query, &key, &value})
+    for (const at::Tensor* x : {&query, &key, &value}) {
       demand(x->scalar_type() == query.scalar_type() && x->stride(2) == 1, "dense heads of one dtype");
+      demand_alignment(*x);
+    }
     demand(query.size(1) % key.size(1) == 0 && key.sizes() == value.sizes(), "heads of keys divide those of queries");
     demand(rest[2].toInt() > 1, "for one query a sequence the kernel has another form");
     demand(rest[4].toDouble() == 0, "no dropout");
@@ -130,7 +138,10 @@ void backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::size_t count = op.schema().arguments().size();
   const c10::IValue* in = stack->data() + stack->size() - count;
   const at::Tensor query = in[1].toTensor(), lse = in[5].toTensor();
-  for (const int i : {0, 4}) demand(in[i].toTensor().scalar_type() == query.scalar_type(), "outputs in one dtype");
+  for (const int i : {0, 4}) {
+    demand(in[i].toTensor().scalar_type() == query.scalar_type(), "outputs in one dtype");
+    demand_alignment(in[i].toTensor());
+  }
   demand(lse.is_contiguous() && lse.scalar_type() == at::kFloat && lse.size(0) == query.size(1), "lse (heads, rows)");
   Call call(query, in[2].toTensor(), in[3].toTensor(), in + 6);
   call.scale = in[14].toDouble();

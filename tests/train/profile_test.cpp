@@ -47,6 +47,12 @@ TEST(Profile, has_what_a_simulation_asks_for) {
   EXPECT_EQ(config::profile_from_json(config::to_json(found), "p").hardware, h);
 }
 
+TEST(Profile, measures_the_precisions_of_updates_too) {
+  const Precision bf16{DType::bf16, DType::f32}, fp32{DType::f32, DType::f32}, fp64{DType::f64, DType::f64};
+  EXPECT_EQ(with_states({bf16}), (std::vector{bf16, fp32}));
+  EXPECT_EQ(with_states({fp32, bf16, fp64}), (std::vector{fp32, bf16, fp64}));
+}
+
 TEST(Profile, of_one_rank_has_links_that_take_nothing) {
   const config::Profile found = quick(1, precision_from("fp64"));
   EXPECT_EQ(found.hardware.intra_host.latency.count, 0);

@@ -38,15 +38,19 @@ Cost products(std::span<const Type> in, std::span<const Type> out, int count) {
   return cost;
 }
 
+i64 rows_of_chunk(const CallSize& size) { return std::min(size.tokens, HeadLoss::chunk(size.sequences > 0)); }
+
 // The logits of a chunk.
-i64 logit_room(std::span<const Type> in, i64 tokens) {
-  return allocated(std::min(tokens, HeadLoss::kChunk) * in[1].shape.size[0] * size_of(in[1].dtype));
+i64 logit_room(std::span<const Type> in, const CallSize& size) {
+  return allocated(rows_of_chunk(size) * in[1].shape.size[0] * size_of(in[1].dtype));
 }
 
-// A chunk has one statistic a token and two more, and in bf16 two copies of the logits in fp32.
-i64 chunk_bytes(std::span<const Type> in, i64 tokens) {
-  const i64 rows = std::min(tokens, HeadLoss::kChunk), statistic = rows * size_of(in[3].dtype);
-  const i64 copies = in[1].dtype == DType::bf16 ? 2 * allocated(rows * in[1].shape.size[0] * size_of(DType::f32)) : 0;
+// A chunk has one statistic a token and two more, and in bf16 two copies of some rows of logits in fp32, where no
+// kernel of ours reads them.
+i64 chunk_bytes(std::span<const Type> in, const CallSize& size) {
+  const i64 rows = rows_of_chunk(size), statistic = rows * size_of(in[3].dtype),
+            copied = std::min(rows, HeadLoss::kChunk) * in[1].shape.size[0];
+  const i64 copies = in[1].dtype == DType::bf16 ? 2 * allocated(copied * size_of(DType::f32)) : 0;
   return allocated(statistic) + allocated(2 * statistic) + copies;
 }
 
@@ -66,7 +70,7 @@ LayoutRule Head::layout(const LayoutQuery& query) const {
 Cost Head::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 1); }
 
 i64 Head::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return logit_room(in, size.tokens) + chunk_bytes(in, size.tokens);
+  return logit_room(in, size) + chunk_bytes(in, size);
 }
 
 std::optional<StatisticSums> Head::statistic_sums() const { return HeadLoss().statistic_sums(); }
@@ -97,7 +101,7 @@ Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
 }
 
 i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return logit_room(in, size.tokens) + chunk_bytes(in, size.tokens);
+  return logit_room(in, size) + chunk_bytes(in, size);
 }
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
@@ -124,7 +128,7 @@ LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
 Cost HeadLossDx::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 2); }
 
 i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return chunk_bytes(in, size.tokens);
+  return chunk_bytes(in, size);
 }
 
 std::optional<StatisticSums> HeadLossDx::statistic_sums() const { return HeadLoss().statistic_sums(); }

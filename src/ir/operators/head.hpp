@@ -27,8 +27,10 @@ class Head final : public Operator {
 class HeadLoss final : public Operator {
  public:
   HeadLoss() : Operator("head_loss") {}
-  /// Number of tokens whose logits exist at a time.
-  static constexpr i64 kChunk = 512;
+  /// Number of tokens whose logits exist at a time. On devices each chunk reads and writes the whole gradient of the
+  /// weight, which takes as long as the products of some 400 tokens there.
+  static constexpr i64 kChunk = 512, kDeviceChunk = 4096;
+  static i64 chunk(bool on_device) { return on_device ? kDeviceChunk : kChunk; }
   std::vector<Type> shape(std::span<const Type> in) const override;
   layout::Role reads_as() const override { return layout::Role::head; }
   LayoutRule layout(const LayoutQuery& query) const override;

@@ -18,7 +18,7 @@ void run_head(KernelCall& call, const at::Tensor& gradient_TV) {
   at::Tensor& loss = call.out[0];
   const i64 T = x_TH.size(0), V = w_VH.size(0), first = call.first_row(call.instr.in[1]);
   const StatisticRanks ranks(call);  // that together have the whole vocabulary
-  const i64 chunk = std::min<i64>(T, ir::HeadLoss::kChunk);
+  const i64 chunk = std::min<i64>(T, ir::HeadLoss::chunk(!x_TH.is_cpu()));
   const DType compute = call.stage.buffers[static_cast<size_t>(call.instr.in[0])].type.dtype;
   const at::Tensor logits_room = gradient_TV.defined() ? gradient_TV : empty({chunk, V}, compute, x_TH.device());
   const at::Tensor top_room = empty({chunk}, call.state, x_TH.device()),
