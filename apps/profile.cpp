@@ -60,7 +60,9 @@ void add_profile(CLI::App& app, Action& action) {
   CLI::App* command = app.add_subcommand(
       "profile",
       "Measures this machine, or under mpirun this cluster, and writes a cluster file for simulate, plan and train");
-  command->add_option("--ranks", options->settings.ranks, "Ranks, as threads of this process (default: one per core)")
+  command
+      ->add_option("--ranks", options->settings.ranks,
+                   "Ranks, as threads of this process (default: one per core, or with --cuda per device)")
       ->check(CLI::PositiveNumber);
   command
       ->add_option("--threads", options->settings.threads, "Threads per rank (default: the cores divided by the ranks)")

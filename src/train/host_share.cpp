@@ -16,11 +16,6 @@
 namespace switchyard::train {
 namespace {
 
-int gpus() {
-  if (gpu_type() == at::kCUDA && !at::detail::getCUDAHooks().hasCUDA()) return 0;
-  return c10::impl::VirtualGuardImpl(gpu_type()).deviceCount();
-}
-
 HostView own_view() {
   HostView view;
   cpu_set_t cores;
@@ -32,7 +27,7 @@ HostView own_view() {
     for (size_t core = 0; core < std::min<size_t>(std::thread::hardware_concurrency(), view.cores.size()); ++core)
       view.cores.set(core);
   }
-  view.gpus = gpus();
+  view.gpus = gpu_count();
   if (const auto visible = environment("CUDA_VISIBLE_DEVICES"))
     visible->copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
   return view;
@@ -75,8 +70,13 @@ at::DeviceType& gpu_type() {
   return type;
 }
 
+int gpu_count() {
+  if (gpu_type() == at::kCUDA && !at::detail::getCUDAHooks().hasCUDA()) return 0;
+  return c10::impl::VirtualGuardImpl(gpu_type()).deviceCount();
+}
+
 void require_device(config::Device device) {
-  if (device == config::Device::cuda && gpus() == 0)
+  if (device == config::Device::cuda && gpu_count() == 0)
     user_error(
         "run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows "
         "none. Use \"cpu\", or build "

@@ -30,6 +30,9 @@ int gpu_for(int rank, const std::vector<HostView>& all, const std::vector<int>& 
 /// The type of device that run.device = "cuda" asks for. Tests put another one in CUDA's place, before ranks start.
 at::DeviceType& gpu_type();
 
+/// Devices of that type that this process sees.
+int gpu_count();
+
 /// UserError unless this process can compute on such a device. Called before ranks start.
 void require_device(config::Device device);
 

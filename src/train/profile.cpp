@@ -1,6 +1,5 @@
 #include "train/profile.hpp"
 
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -41,7 +40,8 @@ std::string processor() {
 int ranks_of(const ProfileSettings& settings, const comm::Launch& launch) {
   if (settings.emulated) return cores();
   if (settings.ranks > 0) return settings.ranks;
-  return launch.distributed ? launch.size : cores();
+  if (launch.distributed) return launch.size;
+  return settings.device == config::Device::cuda ? std::max(1, gpu_count()) : cores();
 }
 
 int threads_of(const ProfileSettings& settings, int ranks_per_host) {
@@ -72,17 +72,15 @@ class ProfileProgress {
   int tenth_ = -1;
 };
 
-// What a rank computes on, one of so many on its host: its share of the cores' memory, or of a device, if there are
-// fewer devices than ranks.
-cluster::Device described(const at::Device& device, int ranks, const config::Machine& machine) {
+// What a rank of this host computes on. Ranks share the memory of cores; threads of one process may share devices.
+cluster::Device described(const at::Device& device, int ranks, bool processes, const config::Machine& machine) {
   cluster::Device made;
   if (device.is_cpu()) {
     made.name = machine.processor;
     made.memory = {kernels::machine_memory() / ranks};
     return made;
   }
-  const int devices = std::max(1, static_cast<int>(c10::impl::VirtualGuardImpl(device.type()).deviceCount())),
-            sharing = (ranks + devices - 1) / devices;
+  const int sharing = processes ? 1 : (ranks + gpu_count() - 1) / gpu_count();
   const kernels::DeviceMemory memory = kernels::device_memory(device);
   made.name = kernels::device_name(device);
   made.memory = {memory.all / sharing};
@@ -152,7 +150,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     config::Profile mine{.hardware = {}, .machine = this_machine(settings, launch)};
     mine.machine.threads = rank.threads;
     cluster::Hardware& hardware = mine.hardware;
-    hardware.device = described(rank.device, fabric.size() / placed.hosts(), mine.machine);
+    hardware.device = described(rank.device, devices, launch.distributed, mine.machine);
     hardware.name = fmt::format("{} x {} as measured", fabric.size(), hardware.device.name);
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;

@@ -10,9 +10,10 @@
 
 namespace switchyard::train {
 
-/// ranks: threads of this process (0: as many as were launched, else one per core); threads: per rank (0: the cores
-/// divided among the ranks). emulated: the profile is of this cluster, with cores of this machine as its devices, all
-/// of which compute at once; times are processor times, and links are the cluster's own. ranks and threads are then 0.
+/// ranks: threads of this process (0: as many as were launched, else one per core or CUDA device); threads: per rank
+/// (0: the cores divided among the ranks). emulated: the profile is of this cluster, with cores of this machine as its
+/// devices, all of which compute at once; times are processor times, and links are the cluster's own. ranks and threads
+/// are then 0.
 struct ProfileSettings {
   int ranks = 0, threads = 0;
   config::Device device = config::Device::cpu;

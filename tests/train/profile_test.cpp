@@ -4,10 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "../message_of.hpp"
+#include "../standin/device.hpp"
 #include "base/errors.hpp"
 #include "config/emulated_cluster.hpp"
+#include "train/host_share.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -80,6 +83,18 @@ TEST(Profile, of_an_emulated_cluster_is_not_measured_by_several_processes) {
   launch.size = 2;
   EXPECT_THAT(message_of([&] { profile({.emulated = config::emulated_hardware("1x2:1GB/s,1GiB")}, launch); }),
               testing::HasSubstr("not by 2 launched processes. Start one process."));
+}
+
+TEST(Profile, has_a_rank_for_each_device) {
+  const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
+  EXPECT_EQ(gpu_count(), 1);
+  EXPECT_EQ(this_machine({.device = config::Device::cuda}, {}).ranks, 1);
+  EXPECT_EQ(this_machine({.ranks = 3, .device = config::Device::cuda}, {}).ranks, 3);
+  comm::Launch launch;
+  launch.distributed = true;
+  launch.size = 4;
+  EXPECT_EQ(this_machine({.device = config::Device::cuda}, launch).ranks, 4);
+  gpu_type() = before;
 }
 
 TEST(Profile, describes_this_machine_by_what_distinguishes_it) {
