@@ -48,8 +48,22 @@ void with_element(const at::Tensor& x, F&& f) {
 }
 
 template <class T>
+ElementRows<T> rows_apart(const at::Tensor& x, std::int64_t stride) {
+  return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())), stride};
+}
+template <class T>
 ElementRows<T> element_rows(const at::Tensor& x) {
-  return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())), x.stride(0)};
+  return rows_apart<T>(x, x.stride(0));
+}
+/// A vector as the only row of a matrix.
+template <class T>
+ElementRows<T> element_row(const at::Tensor& x) {
+  return rows_apart<T>(x, 0);
+}
+/// A flat tensor, as works of those read it.
+template <class T>
+ElementRows<T> flat_rows_of(const at::Tensor& x) {
+  return rows_apart<T>(x, kFlatRow);
 }
 
 template <class T>
@@ -86,12 +100,6 @@ SwigluGradientWork<T> swiglu_gradient_work(const at::Tensor& dgate, const at::Te
           .up = element_rows<const T>(up),
           .count = dh.size(0),
           .width = dh.size(1)};
-}
-
-/// A vector as the only row of a matrix.
-template <class T>
-ElementRows<T> element_row(const at::Tensor& x) {
-  return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())), 0};
 }
 
 template <class T>
@@ -159,11 +167,6 @@ CrossEntropyWork<T> cross_entropy_work(const at::Tensor& logits, const at::Tenso
           .count = logits.size(0),
           .width = logits.size(1),
           .first = first};
-}
-
-template <class T>
-ElementRows<T> flat_rows_of(const at::Tensor& x) {
-  return {static_cast<T*>(const_cast<void*>(x.const_data_ptr())), kFlatRow};
 }
 
 /// partial: fp64, one for each row of x.

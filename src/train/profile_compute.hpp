@@ -25,8 +25,9 @@ struct OperatorProfile {
 };
 
 /// Every rank of the fabric calls it and gets the same result. clock: of all times. head_dim: features of heads with
-/// which attention is timed beside the usual 64. quick: only three models with steps of few tokens, which takes seconds.
-/// Models for GPUs are wider than those for CPUs, and their steps longer. on_progress: called with the share of the work that is done, 0 to 1.
+/// which attention is timed beside the usual 64. quick: only three models with steps of few tokens, which takes
+/// seconds. Models for GPUs are wider than those for CPUs, and their steps longer. on_progress: called with the share
+/// of the work that is done, 0 to 1.
 OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precision, const RankSettings& settings,
                                   SecondsClock clock, i64 head_dim, bool quick,
                                   const std::function<void(double share)>& on_progress);
