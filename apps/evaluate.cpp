@@ -24,7 +24,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct EvaluateOptions {
   std::string model, data, strategy;
   std::optional<i64> context, sequences;
   std::optional<int> ranks;
@@ -50,7 +50,7 @@ i64 context_of(const std::string& folder, const std::string& data) {
   return positions > 0 ? std::min(longest, positions) : longest;
 }
 
-config::Job job_of(const Options& options, const comm::Launch& launch) {
+config::Job job_of(const EvaluateOptions& options, const comm::Launch& launch) {
   const std::string folder = folder_of(options.model);
   const i64 context = options.context ? *options.context : context_of(folder, options.data);
   const int ranks = options.ranks.value_or(launch.distributed ? launch.size : 1);
@@ -72,7 +72,7 @@ config::Job job_of(const Options& options, const comm::Launch& launch) {
   return open_job(draft, errors);
 }
 
-void print(const train::ValidationRecord& record) {
+void print_scores(const train::ValidationRecord& record) {
   const auto row = [](const std::string& name, const train::PartRecord& part) {
     if (part.loss)
       fmt::print("{:<16}{:>10.4f}{:>14.2f}{:>12}\n", name, *part.loss, std::exp(*part.loss),
@@ -83,7 +83,7 @@ void print(const train::ValidationRecord& record) {
   for (const train::PartRecord& part : record.lengths) row(part.name, part);
 }
 
-int run(const Options& options) {
+int run_evaluate(const EvaluateOptions& options) {
   const comm::Launch launch = comm::launch_from_environment();
   train::EvaluateSettings settings{.job = job_of(options, launch), .sequences = options.sequences.value_or(0)};
   std::optional<StatusLine> status;
@@ -96,7 +96,7 @@ int run(const Options& options) {
   const std::optional<train::ValidationRecord> record = train::evaluate(settings, launch);
   status.reset();
   if (!record) return 0;  // rank 0 has the result
-  print(*record);
+  print_scores(*record);
   if (options.json) {
     nlohmann::ordered_json object = train::to_json(*record);
     object.erase("step");
@@ -108,7 +108,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_evaluate(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvaluateOptions>();
   CLI::App* command =
       app.add_subcommand("evaluate", "The loss of a trained model, or any other, on prepared documents");
   command
@@ -133,7 +133,7 @@ void add_evaluate(CLI::App& app, Action& action) {
   command->add_option("--strategy", options->strategy, "Strategy of all documents (default: dp over the ranks)");
   command->add_option("--set", options->sets, "Sets a key of a job, e.g. run.precision=fp32")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run_evaluate(*options); }; });
 }
 
 }  // namespace switchyard::apps

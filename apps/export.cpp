@@ -15,14 +15,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ExportOptions {
   std::string from, out, dtype = "fp32";
   std::optional<i64> step;
   i64 vocab_multiple = 1;
 };
 
 /// The checkpoint that is meant, verified.
-fs::path checkpoint_of(const Options& options) {
+fs::path checkpoint_of(const ExportOptions& options) {
   if (!options.step) return files::find_checkpoint(options.from).folder;
   std::vector<i64> steps;
   for (const files::CheckpointPlace& place : files::list_checkpoints(options.from)) {
@@ -36,7 +36,7 @@ fs::path checkpoint_of(const Options& options) {
              fmt::join(steps, ", "));
 }
 
-int run(const Options& options) {
+int run_export(const ExportOptions& options) {
   StatusLine status("export", "verifying the checkpoint");
   const fs::path checkpoint = checkpoint_of(options);
   status.now("writing the model");
@@ -52,7 +52,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_export(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ExportOptions>();
   CLI::App* command = app.add_subcommand("export", "Writes a checkpoint's model as a folder for Hugging Face's tools");
   command->add_option("run", options->from, "Checkpoint, or a run folder, whose newest complete checkpoint is taken")
       ->required()
@@ -68,7 +68,7 @@ void add_export(CLI::App& app, Action& action) {
                    "Adds rows of zeros to the vocabulary, up to a multiple of this (default: no rows are added)")
       ->check(CLI::Range(i64{1}, i64{1} << 20))
       ->type_name("MULTIPLE");
-  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run_export(*options); }; });
 }
 
 }  // namespace switchyard::apps

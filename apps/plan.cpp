@@ -36,7 +36,7 @@ namespace {
 
 constexpr int kRunnersUp = 10;
 
-struct Options {
+struct PlanOptions {
   JobOptions job;
   std::string cluster, out, sequences;
   int top = 0, steps = 1, most_buckets = 0;
@@ -53,7 +53,7 @@ struct Opened {
 };
 
 // Buckets of the job are kept for comparison. sequences: documents per step; 0: the job's own number.
-Opened open(const Options& options, i64 sequences) {
+Opened open(const PlanOptions& options, i64 sequences) {
   config::require_cluster(options.cluster);
   Opened opened;
   JobOptions given = options.job;
@@ -74,7 +74,7 @@ Opened open(const Options& options, i64 sequences) {
 }
 
 // Seconds of a search; 0: no limit.
-double seconds_for(const Options& options, const cluster::Hardware& hardware) {
+double seconds_for(const PlanOptions& options, const cluster::Hardware& hardware) {
   constexpr int kFew = 64;
   return options.seconds.value_or(hardware.ranks() > kFew ? 60 : 20);
 }
@@ -141,10 +141,10 @@ struct Planned {
   }
 };
 
-int listed(const Options& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
+int listed(const PlanOptions& options) { return options.top > 0 ? options.top : options.explain ? kRunnersUp : 1; }
 
 // part: share of the limit.
-Planned planned(const Options& options, i64 sequences, double part, const Progress& progress) {
+Planned planned(const PlanOptions& options, i64 sequences, double part, const Progress& progress) {
   Planned result{.opened = open(options, sequences), .planner = nullptr, .found = {}, .plans = {}};
   result.limit = part * seconds_for(options, result.opened.hardware);
   result.single = options.most_buckets == 1;
@@ -169,7 +169,7 @@ Planned planned(const Options& options, i64 sequences, double part, const Progre
 }
 
 // The plans for the batch size with the most tokens per second; the smaller size wins a tie.
-Planned best_batch(const Options& options, const Progress& progress) {
+Planned best_batch(const PlanOptions& options, const Progress& progress) {
   constexpr double kMostSeconds = 1e6;
   if (options.seconds && !(*options.seconds >= 0 && *options.seconds <= kMostSeconds))  // also rejects NaN
     user_error("--seconds {}: must be a number from 0 to {:g}.", *options.seconds, kMostSeconds);
@@ -200,18 +200,19 @@ const JudgedPlan* best_single(const Planned& planned) {
 }
 
 // Mean over the steps.
-double matmul_share(const Planned& planned, const JudgedPlan& plan) {
+double mean_matmul_share(const Planned& planned, const JudgedPlan& plan) {
   const std::vector<std::vector<i64>>& steps = planned.planner->request().steps;
   double share = 0;
   for (const std::vector<i64>& lengths : steps)
-    share += apps::matmul_share(plan.job, lengths, plan.seconds, planned.opened.hardware);
+    share += matmul_share(plan.job, lengths, plan.seconds, planned.opened.hardware);
   return share / static_cast<double>(steps.size());
 }
 
 // What to know of the best plan.
 std::string verdict(const Planned& planned) {
   const JudgedPlan &best = planned.best(), *single = best_single(planned);
-  std::string text = step_words(best.seconds, planned.tokens_per_second() * best.seconds, matmul_share(planned, best));
+  std::string text =
+      step_words(best.seconds, planned.tokens_per_second() * best.seconds, mean_matmul_share(planned, best));
   text += fmt::format(", {}", planner::memory_of(best.peak, planned.planner->memory()));
   const bool proven = planned.found.proven;
   if (best.single() && planned.single)
@@ -358,7 +359,7 @@ std::string explained(const Planned& planned, double limit, int top) {
          with_codecs(planned);
 }
 
-void write_out(const Options& options, const Planned& planned) {
+void write_out(const PlanOptions& options, const Planned& planned) {
   if (options.out.empty()) return;
   const JudgedPlan& best = planned.best();
   write(options.out, config::to_toml(best.job));
@@ -382,13 +383,13 @@ nlohmann::json json_of(const Planned& planned) {
           {"seconds", planned.seconds}};
 }
 
-nlohmann::json figures(const Options& options, const Progress& progress) {
+nlohmann::json figures(const PlanOptions& options, const Progress& progress) {
   const Planned planned = best_batch(options, progress);
   write_out(options, planned);
   return json_of(planned);
 }
 
-int run(const Options& options) {
+int run_plan(const PlanOptions& options) {
   std::optional<StatusLine> status(std::in_place, "plan", "reading the job", lines_of(options.json));
   const Planned planned = best_batch(options, shown_on(*status));
   status.reset();
@@ -407,7 +408,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_plan(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PlanOptions>();
   CLI::App* command =
       app.add_subcommand("plan",
                          "Chooses buckets and strategies for a job on a cluster; the job's own buckets, if it "
@@ -441,7 +442,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("planned.toml");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {
-    action = {.run = [options] { return run(*options); },
+    action = {.run = [options] { return run_plan(*options); },
               .figures = [options](const Progress& progress) { return figures(*options, progress); }};
   });
 }

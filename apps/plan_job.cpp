@@ -56,7 +56,7 @@ void refuse_settings(const config::JobDraft& draft, config::Errors& errors) {
   for (size_t i = 0; i < draft.buckets.size(); ++i) refuse(fmt::format("bucket.{}.file", i));
 }
 
-std::string name_of(const std::vector<config::Bucket>& buckets) {
+std::string strategies_of(const std::vector<config::Bucket>& buckets) {
   std::string text;
   for (const config::Bucket& bucket : buckets)
     text += fmt::format("{}to {}: {}", text.empty() ? "" : "; ", bucket.max_length,
@@ -373,7 +373,8 @@ Contest::Contest(const config::Job& job, const planner::Planner& planner, bool o
       known_(std::make_unique<simulator::KnownSegments>()),
       workers_(std::make_unique<Workers>()) {
   if (!own || (most_buckets > 0 && std::cmp_greater(job.buckets.size(), most_buckets))) return;
-  JudgedPlan plan{.name = name_of(job.buckets), .job = within_memory(job, planner.request().hardware), .own = true};
+  JudgedPlan plan{
+      .name = strategies_of(job.buckets), .job = within_memory(job, planner.request().hardware), .own = true};
   if (job.run.home == 0) plan.choice = planner.choice(job.buckets, compiler::phase_order(job));
   if (plan.choice) plan.name = planner.to_string(*plan.choice);
   start(std::move(plan));

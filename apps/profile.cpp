@@ -14,7 +14,7 @@
 namespace switchyard::apps {
 namespace {
 
-struct Options {
+struct ProfileOptions {
   train::ProfileSettings settings;
   std::vector<std::string> precisions{"fp32"};
   std::string out = "profile.json", emulated;
@@ -39,7 +39,7 @@ std::string summary(const config::Profile& profile) {
   return text;
 }
 
-int run(const Options& options) {
+int run_profile(const ProfileOptions& options) {
   train::ProfileSettings settings = options.settings;
   settings.precisions.clear();
   for (const std::string& name : options.precisions) settings.precisions.push_back(precision_from(name));
@@ -56,7 +56,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_profile(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ProfileOptions>();
   CLI::App* command = app.add_subcommand(
       "profile",
       "Measures this machine, or under mpirun this cluster, and writes a cluster file for simulate, plan and train");
@@ -92,7 +92,7 @@ void add_profile(CLI::App& app, Action& action) {
   command->add_option("--out", options->out, "File to write, which --cluster of other commands reads")
       ->capture_default_str()
       ->type_name("profile.json");
-  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run_profile(*options); }; });
 }
 
 }  // namespace switchyard::apps

@@ -33,7 +33,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct Options {
+struct ReportOptions {
   std::vector<std::string> folders;
   std::string out, cluster;
   bool live = false;
@@ -107,7 +107,7 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
   return run;
 }
 
-std::string page_path(const Options& options) {
+std::string page_path(const ReportOptions& options) {
   return options.out.empty() ? (fs::path(options.folders.front()) / "report.html").string() : options.out;
 }
 
@@ -138,7 +138,7 @@ void tell_apart(std::vector<report::Run>& runs, const std::vector<std::string>& 
   }
 }
 
-void write_page(const Options& options, double reload_seconds) {
+void write_page(const ReportOptions& options, double reload_seconds) {
   report::Page page;
   for (const std::string& folder : options.folders) page.runs.push_back(run_of(folder, options.cluster));
   tell_apart(page.runs, options.folders);
@@ -160,7 +160,7 @@ std::vector<i64> sizes(const std::vector<std::string>& folders) {
 
 // Writes the page again when a run has logged more, until all runs have ended; the last page doesn't reload. A tenth of
 // the time goes into that at most.
-void follow(const Options& options) {
+void follow(const ReportOptions& options) {
   using Clock = std::chrono::steady_clock;
   constexpr std::chrono::duration<double> kShortest{2};
   std::chrono::duration<double> pause = kShortest;
@@ -181,7 +181,7 @@ void follow(const Options& options) {
   }
 }
 
-int run(const Options& options) {
+int run_report(const ReportOptions& options) {
   if (options.live) follow(options);
   {
     const StatusLine status("report", options.cluster.empty() ? "reading the run" : "simulating a step of the run",
@@ -195,7 +195,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_report(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ReportOptions>();
   CLI::App* command = app.add_subcommand("report", "Writes an HTML page about a run, or about several side by side");
   command->add_option("run", options->folders, "Run folders")->required()->type_name("RUN_DIR...");
   command->add_option("--out", options->out, "File to write (default: report.html in the first folder)")
@@ -207,7 +207,7 @@ void add_report(CLI::App& app, Action& action) {
   command->add_flag("--live", options->live,
                     "Follows runs that go on: writes the page again as their logs grow, and open pages reload, until "
                     "all have ended");
-  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run_report(*options); }; });
 }
 
 }  // namespace switchyard::apps

@@ -18,7 +18,7 @@
 namespace switchyard::apps {
 namespace {
 
-struct Options {
+struct ScheduleOptions {
   std::string kind = "1f1b", file;
   int stages = 4, micro_batches = 8, chunks = 2, cap = 0, every = 0;
   std::vector<double> times = {1, 1, 1};
@@ -27,7 +27,7 @@ struct Options {
 };
 
 // Chunks are equal parts of a stage: each takes its share of the stage's times.
-schedule::Costs costs_of(const Options& o, int chunks) {
+schedule::Costs costs_of(const ScheduleOptions& o, int chunks) {
   constexpr double kMost = 1e15;  // sums over all tasks stay precise enough to order them
   const auto is_time = [](double time) { return time >= 0 && time <= kMost; };  // false for NaN
   if (o.times.size() != 3 || !std::ranges::all_of(o.times, is_time))
@@ -40,7 +40,7 @@ schedule::Costs costs_of(const Options& o, int chunks) {
           .send = Seconds{o.send}};
 }
 
-schedule::Schedule schedule_of(const Options& o) {
+schedule::Schedule schedule_of(const ScheduleOptions& o) {
   if (!o.file.empty()) return config::schedule_from_json(files::read_text(o.file), o.file);
   if (o.kind == "interleaved") return schedule::interleaved(o.stages, o.micro_batches, o.chunks);
   if (o.kind == "zero-bubble") {
@@ -60,7 +60,7 @@ schedule::Schedule schedule_of(const Options& o) {
   return {.order = schedule::schedule(kind, o.stages, o.micro_batches), .mbs = o.micro_batches};
 }
 
-int run(const Options& o) {
+int run_schedule(const ScheduleOptions& o) {
   const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" || o.kind == "zeropp" ? o.chunks : 1);
   constexpr i64 kMostTasks = 1 << 22;  // a few hundred bytes each
   if (o.file.empty() && tasks > kMostTasks)
@@ -87,7 +87,7 @@ int run(const Options& o) {
 }  // namespace
 
 void add_schedule(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ScheduleOptions>();
   CLI::App* command = app.add_subcommand(
       "schedule", "Prints a pipeline schedule as JSON, with its idle time and the activations it holds; nothing runs");
   command->add_option("--kind", options->kind, "gpipe, 1f1b, interleaved, zero-bubble, zb-v or zeropp")
@@ -122,7 +122,7 @@ void add_schedule(CLI::App& app, Action& action) {
   command->add_option("--file", options->file, "Replays this schedule instead of making one")
       ->type_name("SCHEDULE.json");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run_schedule(*options); }; });
 }
 
 }  // namespace switchyard::apps

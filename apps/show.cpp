@@ -26,14 +26,14 @@
 namespace switchyard::apps {
 namespace {
 
-struct Options {
+struct ShowOptions {
   std::string what, cluster;
   JobOptions job;
   int rank = -1, bucket = 0, step = 1;
   bool shards = false;
 };
 
-cluster::Cluster cluster_of(const Options& options, const config::Job& job) {
+cluster::Cluster cluster_of(const ShowOptions& options, const config::Job& job) {
   if (options.cluster.empty()) {  // as threads of one process, which is how `train` runs it here
     cluster::Cluster here = cluster::uniform(1, job.run.ranks);
     here.overlaps_collectives = false;
@@ -64,7 +64,7 @@ std::string buckets_text(const config::Job& job) {
 }
 
 // The memory that a rank may use, if the job or the cluster says.
-std::string limit_text(const config::Job& job, const Options& options) {
+std::string limit_text(const config::Job& job, const ShowOptions& options) {
   const config::Job limited = config::is_cluster_file(options.cluster)
                                   ? within_memory(job, config::load_hardware(options.cluster, job.run.ranks))
                                   : job;
@@ -72,7 +72,7 @@ std::string limit_text(const config::Job& job, const Options& options) {
   return fmt::format("each rank may use {}", format_bytes(limited.run.memory_budget));
 }
 
-std::string plan_text(const config::Job& job, const compiler::Plans& plans, const Options& options) {
+std::string plan_text(const config::Job& job, const compiler::Plans& plans, const ShowOptions& options) {
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
   return fmt::format("{}{}\nMemory in step {}, which has {} documents; {}\n{}{}", buckets_text(job),
                      options.shards ? "\n" + compiler::print_plan(plans) : "", options.step, step.lengths.size(),
@@ -80,7 +80,7 @@ std::string plan_text(const config::Job& job, const compiler::Plans& plans, cons
                      checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 
-std::string batch_text(const config::Job& job, const compiler::Plans& plans, const Options& options) {
+std::string batch_text(const config::Job& job, const compiler::Plans& plans, const ShowOptions& options) {
   const i64 index = options.step - 1;
   const std::vector<i64> lengths = lengths_of_step(job, index);
   const compiler::StepSettings settings = compiler::step_settings(job, plans);
@@ -90,7 +90,7 @@ std::string batch_text(const config::Job& job, const compiler::Plans& plans, con
                                    settings.work, names);
 }
 
-std::string program_text(const config::Job& job, const compiler::Plans& plans, const Options& options) {
+std::string program_text(const config::Job& job, const compiler::Plans& plans, const ShowOptions& options) {
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
   return fmt::format(
       "{} documents, {} labels\n{}\n"
@@ -101,7 +101,7 @@ std::string program_text(const config::Job& job, const compiler::Plans& plans, c
 }
 
 // Without a job file a model needs no strategy, and the context is that of the model.
-config::Job job_of(Options options) {
+config::Job job_of(ShowOptions options) {
   if (options.what == "model" && options.job.file.empty()) {
     if (options.job.strategy.empty()) options.job.strategy = "1,1,1";
     options.job = with_context(std::move(options.job));
@@ -110,7 +110,7 @@ config::Job job_of(Options options) {
   return open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
 }
 
-int run(const Options& options) {
+int run_show(const ShowOptions& options) {
   const config::Job job = job_of(options);
   if (options.what == "model") {
     const ir::Graph graph = models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss);
@@ -140,7 +140,7 @@ int run(const Options& options) {
 }  // namespace
 
 void add_show(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ShowOptions>();
   CLI::App* command = app.add_subcommand("show",
                                          "Prints a job's model, a strategy as a file to edit, which rank holds what, "
                                          "where a step's documents lie, or its tasks on every rank");
@@ -162,7 +162,7 @@ void add_show(CLI::App& app, Action& action) {
                    "Hosts x devices, e.g. 2x8, a hostfile, or a cluster's name or file (default: all ranks on one "
                    "host)")
       ->type_name("HOSTSxDEVICES|NAME|FILE");
-  command->callback([options, &action] { action.run = [options] { return run(*options); }; });
+  command->callback([options, &action] { action.run = [options] { return run_show(*options); }; });
 }
 
 }  // namespace switchyard::apps

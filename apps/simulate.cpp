@@ -31,7 +31,7 @@ namespace {
 
 constexpr int kDoesNotFit = 2;  // exit status
 
-struct Options {
+struct SimulateOptions {
   JobOptions job;
   std::string cluster, trace, report;
   std::vector<std::string> against;
@@ -76,7 +76,7 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
   figures.bound = std::max(figures.bound, step.peak.value());
 }
 
-void write_report(const Options& options, const config::Job& job, const compiler::Plans& plans,
+void write_report(const SimulateOptions& options, const config::Job& job, const compiler::Plans& plans,
                   const cluster::Hardware& hardware, const PlannedStep& step, const simulator::Simulation& simulated) {
   const std::string name = options.job.name();
   report::Run run = report::simulated_run(name, {.job = &job,
@@ -102,7 +102,7 @@ std::string room_of(const cluster::Device& device) {
 }
 
 // The first line: whether the job fits, and how quick it is or would be.
-std::string verdict(const Figures& f) {
+std::string step_verdict(const Figures& f) {
   const std::string step = step_words(f.step_seconds, f.tokens, f.utilization), bound = format_bytes(Bytes{f.bound}),
                     limit = format_bytes(Bytes{f.limit});
   if (f.fits()) return fmt::format("{}; fits: {} of {}", step, bound, limit);
@@ -110,7 +110,7 @@ std::string verdict(const Figures& f) {
                      format_bytes(Bytes{f.bound - f.limit}), step);
 }
 
-Figures simulate_job(const Options& options, const config::Job& job, const compiler::Plans& plans,
+Figures simulate_job(const SimulateOptions& options, const config::Job& job, const compiler::Plans& plans,
                      const cluster::Hardware& hardware, const Progress& progress) {
   const config::Job limited = within_memory(job, hardware);  // so that steps prefetch no more than fits
   Figures figures;
@@ -151,7 +151,7 @@ struct Simulated {
   Figures figures;
 };
 
-Simulated simulated(const Options& options, const Progress& progress) {
+Simulated simulated_job(const SimulateOptions& options, const Progress& progress) {
   config::require_cluster(options.cluster);
   config::Errors errors;
   config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
@@ -162,11 +162,11 @@ Simulated simulated(const Options& options, const Progress& progress) {
   return {std::move(job), std::move(hardware), std::move(figures)};
 }
 
-void print(const Figures& f, const cluster::Hardware& hardware) {
+void print_figures(const Figures& f, const cluster::Hardware& hardware) {
   const auto line = [&](const char* what, double seconds) {
     fmt::print("  {:<16}{:>10}{:>8.1f}%\n", what, format_duration(Seconds{seconds}), 100 * seconds / f.step_seconds);
   };
-  fmt::print("{}\n{}: {} of {}\n", verdict(f), hardware.name, count_of(hardware.hosts, "host"),
+  fmt::print("{}\n{}: {} of {}\n", step_verdict(f), hardware.name, count_of(hardware.hosts, "host"),
              count_of(hardware.devices_per_host, "device"));
   line("compute", f.mean.compute);
   line("communication", f.mean.communication);
@@ -179,7 +179,7 @@ void print(const Figures& f, const cluster::Hardware& hardware) {
              room_of(hardware.device));
 }
 
-nlohmann::json json_of(const Figures& f) {
+nlohmann::json figures_json(const Figures& f) {
   return {{"step_seconds", f.step_seconds},
           {"seconds_of_steps", f.steps},
           {"buckets_of_steps", f.used},
@@ -196,23 +196,23 @@ nlohmann::json json_of(const Figures& f) {
           {"model_flops_utilization", f.utilization}};
 }
 
-int run(const Options& options) {
+int run_simulate(const SimulateOptions& options) {
   std::optional<StatusLine> status(std::in_place, "simulate", "reading the job", lines_of(options.json));
-  const Simulated result = simulated(options, shown_on(*status));
+  const Simulated result = simulated_job(options, shown_on(*status));
   status.reset();
   const Figures& f = result.figures;
   if (!options.report.empty()) fmt::print("{}/report.html, and trace.json for Perfetto\n", options.report);
-  print(f, result.hardware);
+  print_figures(f, result.hardware);
   if (result.job.run.choose_buckets) fmt::print("  buckets that steps chose: {}\n", fmt::join(f.used, " "));
   fmt::print("{}", checkpoint_copy_line(f.checkpoint_copy));
-  if (options.json) fmt::print("{}\n", json_of(f).dump());
+  if (options.json) fmt::print("{}\n", figures_json(f).dump());
   return f.fits() ? 0 : kDoesNotFit;
 }
 
 }  // namespace
 
 void add_simulate(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SimulateOptions>();
   CLI::App* command =
       app.add_subcommand("simulate", "Predicts time and memory of a job's steps on a cluster that you don't have");
   add_job_options(*command, options->job, JobKind::given);
@@ -236,8 +236,9 @@ void add_simulate(CLI::App& app, Action& action) {
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {
     action = {
-        .run = [options] { return run(*options); },
-        .figures = [options](const Progress& progress) { return json_of(simulated(*options, progress).figures); }};
+        .run = [options] { return run_simulate(*options); },
+        .figures =
+            [options](const Progress& progress) { return figures_json(simulated_job(*options, progress).figures); }};
   });
 }
 

@@ -25,14 +25,14 @@
 namespace switchyard::apps {
 namespace {
 
-struct Options {
+struct SwitchPlanOptions {
   JobOptions job;
   std::string cluster, from, to, planner = "relay", home = "none", precision;  // precision: empty for the job's
   bool json = false;
 };
 
 // The number that the larger strategy needs, where the job gives no number.
-int ranks_of(const Options& o, std::optional<int> given) {
+int planned_ranks(const SwitchPlanOptions& o, std::optional<int> given) {
   if (given) return *given;
   i64 ranks = 1;
   for (const std::string& spec : {o.from, o.to, o.home})
@@ -53,7 +53,7 @@ std::optional<Seconds> time_of(const switching::MovePlan& plan, const cluster::H
   return cost::rounds_over(*hardware, cluster, rounds);
 }
 
-struct Planned {
+struct PlannedSwitch {
   cluster::Cluster cluster;
   std::string precision;
   compiler::SwitchFigures figures;
@@ -61,10 +61,10 @@ struct Planned {
   double planning = 0, mapping = 0;  // seconds
 };
 
-Planned planned(const Options& o, const Progress& progress) {
+PlannedSwitch planned_switch(const SwitchPlanOptions& o, const Progress& progress) {
   config::Errors errors;
   config::JobDraft draft = draft_of(with_context(o.job), JobKind::switched, errors);
-  const int ranks = ranks_of(o, apps::ranks_of(draft));
+  const int ranks = planned_ranks(o, ranks_of(draft));
   std::optional<cluster::Hardware> hardware;
   if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks);
   cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);
@@ -98,7 +98,7 @@ Planned planned(const Options& o, const Progress& progress) {
   return {std::move(cluster), std::string(name_of(precision)), figures, time, planning, mapping};
 }
 
-void print_table(const Options& o, const Planned& result) {
+void print_table(const SwitchPlanOptions& o, const PlannedSwitch& result) {
   const cluster::Cluster& cluster = result.cluster;
   const compiler::SwitchFigures& f = result.figures;
   if (result.time) fmt::print("Switch in {} on {}\n", format_duration(*result.time), o.cluster);
@@ -125,7 +125,7 @@ void print_table(const Options& o, const Planned& result) {
                o.cluster, cluster.hosts(), cluster.ranks() / cluster.hosts());
 }
 
-nlohmann::json json_of(const Planned& result) {
+nlohmann::json switch_json(const PlannedSwitch& result) {
   const compiler::SwitchFigures& f = result.figures;
   return {{"inter_host_bytes", f.inter_host_bytes},
           {"intra_host_bytes", f.intra_host_bytes},
@@ -141,19 +141,19 @@ nlohmann::json json_of(const Planned& result) {
           {"mapping_seconds", result.mapping}};
 }
 
-int run(const Options& o) {
+int run_switch_plan(const SwitchPlanOptions& o) {
   std::optional<StatusLine> status(std::in_place, "switch-plan", "building the model", lines_of(o.json));
-  const Planned result = planned(o, shown_on(*status));
+  const PlannedSwitch result = planned_switch(o, shown_on(*status));
   status.reset();
   print_table(o, result);
-  if (o.json) fmt::print("{}\n", json_of(result).dump());
+  if (o.json) fmt::print("{}\n", switch_json(result).dump());
   return 0;
 }
 
 }  // namespace
 
 void add_switch_plan(CLI::App& app, Action& action) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<SwitchPlanOptions>();
   CLI::App* command = app.add_subcommand(
       "switch-plan", "Plans a hot switch between two strategies and prints what it sends; nothing runs");
   add_job_options(*command, options->job, JobKind::switched);
@@ -175,8 +175,9 @@ void add_switch_plan(CLI::App& app, Action& action) {
                       "Precision of the parameters: bf16, fp32 or fp64 (default: the job's; without a file bf16)");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {
-    action = {.run = [options] { return run(*options); },
-              .figures = [options](const Progress& progress) { return json_of(planned(*options, progress)); }};
+    action = {
+        .run = [options] { return run_switch_plan(*options); },
+        .figures = [options](const Progress& progress) { return switch_json(planned_switch(*options, progress)); }};
   });
 }
 

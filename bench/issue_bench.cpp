@@ -5,6 +5,7 @@
 #include <benchmark/benchmark.h>
 
 #include "ir/autodiff.hpp"
+#include "kernels/threads.hpp"
 #include "models/build.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/feeds.hpp"
@@ -28,6 +29,7 @@ config::ModelConfig small_model() {
 }
 
 void run_of_a_stage(benchmark::State& state) {
+  kernels::set_up_compute_thread(1);
   ir::Graph graph = models::build(small_model(), precision_from("fp32"), models::Output::loss);
   ir::differentiate(graph);
   const compiler::Plans plans(std::move(graph), {config::strategy_from_spec("1,1,1", 1, small_model().layers)}, 0,

@@ -14,7 +14,8 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 DECLARATION = re.compile(
-    r"^(?!namespace\b|using namespace\b|using [\w:]+;|template\b|TEST|TYPED_TEST|INSTANTIATE)"
+    r"^(?!namespace\b|using namespace\b|using [\w:]+;|(?:class|struct|enum)\b[\w: ]*;|template\b"
+    r"|TEST|TYPED_TEST|INSTANTIATE)"
     r"(?:(?:struct|class|enum class|enum|union) (?P<type>\w+)|using (?P<alias>\w+) =|MATCHER\w*\((?P<matcher>\w+)"
     r"|[A-Za-z\[][^\n(={;]*?(?:\([^\n()]*\)[^\n(={;]*?)?[ *&>](?P<value>\w+)(?:\(|\{| = |;|\[))", re.MULTILINE)
 VARIABLES = re.compile(r"^(?:const|constexpr|inline|static)\b[^\n]*;", re.MULTILINE)  # several in one declaration

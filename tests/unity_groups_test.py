@@ -54,6 +54,11 @@ class Groups(unittest.TestCase):
                  "src/a/q.cpp": source("int y;", "a/h.hpp", public="int shown(int x) { return x; }")}
         self.assertEqual(self.groups(files), [["p", "q"]])
 
+    def test_a_declaration_of_what_another_header_defines_is_no_reason(self):
+        files = {"src/base/h.hpp": "class Line {\n};\n", "tests/a/k.hpp": "class Line;\nstruct Other;\n",
+                 "tests/a/p.cpp": source("int x;", "base/h.hpp", "k.hpp"), "tests/a/q.cpp": source("int y;", "k.hpp")}
+        self.assertEqual(self.groups(files), [["p", "q"]])
+
     def test_helpers_of_two_test_headers_are_private_and_those_of_one_are_shared(self):
         files = {"tests/a/h.hpp": "inline int help() { return 1; }\n",
                  "tests/a/k.hpp": "inline int help() { return 2; }\n",

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/host_names.hpp"
 #include "comm/message_fabric.hpp"
@@ -20,7 +21,6 @@ namespace switchyard::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 constexpr i64 kPieceBytes = i64{1} << 30;  // MPI counts in int
 constexpr size_t kReasonBytes = 1024;      // of an abort message

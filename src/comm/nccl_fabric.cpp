@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/block.hpp"
 #include "comm/collectives.hpp"
@@ -21,8 +22,6 @@
 
 namespace switchyard::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr std::chrono::microseconds kPause{50};  // between questions to the library
 constexpr i64 kAlignment = 256;                  // of staging: what devices copy fastest

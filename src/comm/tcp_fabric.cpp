@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/message_fabric.hpp"
 #include "comm/tcp_mesh.hpp"
@@ -22,7 +23,6 @@ namespace switchyard::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 constexpr i64 kEagerBytes = 32 << 10;  // sent without asking the receiver
 constexpr i64 kReasonBytes = 1024;     // of an abort message

@@ -16,6 +16,7 @@
 #include <span>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/greeting.hpp"
 #include "comm/host_names.hpp"
@@ -24,7 +25,6 @@ namespace switchyard::comm {
 namespace {
 
 using namespace std::chrono_literals;
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kRetry = 20ms;           // between attempts to reach a rank that does not listen yet
 constexpr auto kGrace = 2s;             // rank 0 gives up first, and says why

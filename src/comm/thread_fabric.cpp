@@ -12,14 +12,13 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/block.hpp"
 #include "comm/protocol.hpp"
 
 namespace switchyard::comm {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 // To be woken takes longer than most waits among ranks that do the same. Ranks that share a core let each other go on.
 constexpr std::chrono::microseconds kAwake{500};

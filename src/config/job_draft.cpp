@@ -361,7 +361,7 @@ void Resolver::check_buckets() {
 }
 
 /// Ranks that the bucket's strategy needs.
-i64 ranks_of(const Bucket& bucket) {
+i64 ranks_of_bucket(const Bucket& bucket) {
   if (!bucket.degrees.empty()) return ranks_of(bucket.degrees);
   const std::vector<int> ranks = bucket.strategy.ranks();
   return ranks.empty() ? 1 : i64{ranks.back()} + 1;
@@ -371,7 +371,7 @@ void Resolver::resolve_ranks() {
   if (draft_.faulty.contains("run.ranks")) complete_ = false;
   if (!draft_.misses("run.ranks")) return;
   i64 ranks = std::max(1, preset_ranks_);
-  for (const Bucket& bucket : job_.buckets) ranks = std::max(ranks, ranks_of(bucket));
+  for (const Bucket& bucket : job_.buckets) ranks = std::max(ranks, ranks_of_bucket(bucket));
   job_.run.ranks = static_cast<int>(std::min(ranks, kMostRanks));
 }
 

@@ -152,7 +152,7 @@ class Reader {
 };
 
 /// Splits "bucket.0.max_length" at its dots.
-std::vector<std::string> parts_of(const std::string& key) {
+std::vector<std::string> key_parts(const std::string& key) {
   std::vector<std::string> parts;
   std::istringstream stream(key);
   for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
@@ -194,7 +194,7 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
 
 void Reader::override_value(toml::table& root, const Override& given) {
   const std::string& name = given.key;
-  const std::vector<std::string> parts = parts_of(name);
+  const std::vector<std::string> parts = key_parts(name);
   const KeyInfo* key = parts.empty() ? nullptr : find_any_key(name, parts);
   const std::string where = key != nullptr && key->secret ? "--set " + name : given.where;
   if (parts.empty()) {

@@ -61,7 +61,7 @@ std::string_view trimmed(std::string_view text) {
   return first == std::string_view::npos ? "" : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-std::vector<std::string_view> parts_of(std::string_view text, char between) {
+std::vector<std::string_view> parts_between(std::string_view text, char between) {
   std::vector<std::string_view> parts;
   for (size_t at = 0; at <= text.size();) {
     const size_t end = std::min(text.find(between, at), text.size());
@@ -78,19 +78,19 @@ std::optional<i64> integer(std::string_view text) {
   return value;
 }
 
-class Reader {
+class TextReader {
  public:
-  Reader(std::string_view text, const StrategySettings& defaults) : text_(text) { draft_.settings = defaults; }
+  TextReader(std::string_view text, const StrategySettings& defaults) : text_(text) { draft_.settings = defaults; }
 
   /// settings: whether the first group has those of the strategy.
   StrategyText read(bool settings) {
     std::vector<Degrees> groups;
-    for (const std::string_view group : parts_of(text_, '+')) {
+    for (const std::string_view group : parts_between(text_, '+')) {
       group_ = group;
       has_settings_ = settings && groups.empty();
       given_.clear();
       draft_.degrees = {};
-      const std::vector<std::string_view> parts = parts_of(group, ',');
+      const std::vector<std::string_view> parts = parts_between(group, ',');
       if (group.find('=') == std::string_view::npos)
         read_numbers(parts);
       else
@@ -177,10 +177,10 @@ std::string text_of(const KeyValue& value) {
 std::span<const DegreeKey> degree_keys() { return kDegrees; }
 
 StrategyText read_strategy_text(std::string_view text, const StrategySettings& defaults) {
-  return Reader(text, defaults).read(true);
+  return TextReader(text, defaults).read(true);
 }
 
-std::vector<Degrees> read_groups_text(std::string_view text) { return Reader(text, {}).read(false).groups; }
+std::vector<Degrees> read_groups_text(std::string_view text) { return TextReader(text, {}).read(false).groups; }
 
 std::string to_text(const Degrees& degrees, const StrategySettings& settings) {
   std::string keys, numbers;

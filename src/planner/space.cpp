@@ -130,7 +130,7 @@ void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std
       }
 }
 
-std::string to_string(const Placement& p, const char* several_chunks) {
+std::string placement_text(const Placement& p, const char* several_chunks) {
   config::Degrees degrees = degrees_of(p);
   degrees.inside = config::Inside::data;
   config::StrategySettings settings;
@@ -147,8 +147,8 @@ std::string to_string(const Placement& p, const char* several_chunks) {
 }
 
 // A shape's name, without recomputation and without what doesn't follow from the placement.
-std::string name_of(const Shape& shape) {
-  return to_string(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
+std::string strategy_name(const Shape& shape) {
+  return placement_text(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
 }
 
 }  // namespace
@@ -267,7 +267,7 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
     ++position;
   }
   config::Strategy strategy;
-  strategy.name = name_of(shape);
+  strategy.name = strategy_name(shape);
   strategy.groups = {std::move(group)};
   strategy.recompute = shape.recompute;
   strategy.schedule = shape.schedule;
@@ -288,10 +288,10 @@ config::Degrees degrees_of(const Placement& p) {
   return degrees;
 }
 
-std::string to_string(const Placement& p) { return to_string(p, "interleaved"); }
+std::string to_string(const Placement& p) { return placement_text(p, "interleaved"); }
 
 std::string to_string(const Shape& shape) {
-  std::string text = name_of(shape);
+  std::string text = strategy_name(shape);
   if (shape.recompute != Shape{}.recompute) text += fmt::format(", recompute {}", config::name_of(shape.recompute));
   if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1)
     text += fmt::format(", {}", config::name_of(shape.schedule));

@@ -27,14 +27,14 @@ auto read(const std::string& text, const std::string& origin, Read read) {
   return read_kept(text, origin, "list of plans", "Remove it to report without them.", read);
 }
 
-std::string name_of(const config::Job& job) { return fmt::format("{:016x}", config::plan_fingerprint(job)); }
+std::string fingerprint_of(const config::Job& job) { return fmt::format("{:016x}", config::plan_fingerprint(job)); }
 
 }  // namespace
 
 std::string plan_text(const std::vector<Candidate>& candidates, const config::Job& planned) {
   ordered_json list = ordered_json::array();
   for (const Candidate& candidate : candidates) list.push_back(to_json(candidate));
-  return ordered_json{{"job", name_of(planned)}, {"candidates", list}}.dump(1) + "\n";
+  return ordered_json{{"job", fingerprint_of(planned)}, {"candidates", list}}.dump(1) + "\n";
 }
 
 std::vector<Candidate> read_plan(const std::string& text, const std::string& origin) {
@@ -47,7 +47,7 @@ std::vector<Candidate> read_plan(const std::string& text, const std::string& ori
 
 bool is_plan_of(const std::string& text, const config::Job& job, const std::string& origin) {
   return read(text, origin,
-              [&](const config::Node& plan) { return plan.has("job") && plan["job"].text() == name_of(job); });
+              [&](const config::Node& plan) { return plan.has("job") && plan["job"].text() == fingerprint_of(job); });
 }
 
 std::filesystem::path plan_path_of(std::filesystem::path job) { return job.replace_extension(".plan.json"); }

@@ -658,7 +658,7 @@ Executor::~Executor() = default;
 std::unique_ptr<Stream> Executor::new_stream(int threads) {
   return std::make_unique<Stream>([this, threads] {
     use_own_stream(options_.device);
-    kernels::use_threads(threads);
+    kernels::set_up_compute_thread(threads);
     if (options_.memory) options_.memory->adopt_thread();
   });
 }

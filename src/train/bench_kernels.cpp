@@ -179,7 +179,7 @@ BenchKernelsResult bench_kernels(const BenchKernelsSettings& settings) {
   if (settings.tokens < 1 || settings.seq < 1 || settings.threads < 1)
     user_error("bench kernels: --tokens, --seq and --threads must be 1 or more.");
   check_threads(1, settings.threads);
-  kernels::use_threads(settings.threads);
+  kernels::set_up_compute_thread(settings.threads);
   return Bench(settings).run();
 }
 

@@ -64,7 +64,7 @@ void require_parameters(const files::Manifest& manifest, const ir::Graph& graph,
                  kRemedy);
 }
 
-std::span<const std::byte> bytes_of(const at::Tensor& dense) {
+std::span<const std::byte> raw_bytes(const at::Tensor& dense) {
   return {static_cast<const std::byte*>(dense.data_ptr()), static_cast<size_t>(dense.numel()) * dense.element_size()};
 }
 
@@ -191,7 +191,7 @@ void write_to_model(files::TensorFolderWriter& model, const ir::Param& param, co
     std::swap(lo[0], lo[1]);
     std::swap(hi[0], hi[1]);
   }
-  model.write_box(param.file.name, lo, hi, bytes_of(values.contiguous()));
+  model.write_box(param.file.name, lo, hi, raw_bytes(values.contiguous()));
 }
 
 // A rank's part, to its own file of state/ and to its place in the files of model/.
@@ -207,7 +207,7 @@ void write_part(const std::filesystem::path& folder, const StatePart& part, cons
   for (const StatePart::Box& box : part.boxes) {
     check_others();
     const at::Tensor values = box.values.cpu().contiguous();
-    state.write(box.entry.key, 0, bytes_of(values));
+    state.write(box.entry.key, 0, raw_bytes(values));
     if (box.entry.part == kParts[0]) write_to_model(model, plans.graph().param(box.param), box.entry, values);
   }
   state.finish();

@@ -144,7 +144,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     rank.threads = settings.emulated ? 1 : settings.threads;
     rank.memory = &memory;
     rank = with_host_share(rank, fabric, settings.device, !launch.distributed);
-    kernels::use_threads(rank.threads);
+    kernels::set_up_compute_thread(rank.threads);
     MeasurementBarrier barrier(fabric);
     ProfileProgress progress(fabric.rank() == 0);
     config::Profile mine{.hardware = {}, .machine = this_machine(settings, launch)};

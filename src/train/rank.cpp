@@ -44,7 +44,7 @@ struct Proposal {
 };
 
 // What a program does, for messages.
-std::string name_of(const batch::StepPlan& plan, const compiler::Plans& plans) {
+std::string strategies_text(const batch::StepPlan& plan, const compiler::Plans& plans) {
   return ir::is_differentiated(plans.graph()) ? fmt::format("step {}", plan.step + 1) : "validation";
 }
 
@@ -60,8 +60,9 @@ std::string name_of(const batch::StepPlan& plan, const compiler::Plans& plans) {
       "{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise run.memory_budget = "
       "\"{}\", set a smaller "
       "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
-      name_of(plan, plans), rank, format_bytes(Bytes{peak.total}), where, format_bytes(Bytes{peak.total - budget}),
-      compiler::name_of(peak.largest()), compiler::to_string(peak), format_bytes(Bytes{budget}));
+      strategies_text(plan, plans), rank, format_bytes(Bytes{peak.total}), where,
+      format_bytes(Bytes{peak.total - budget}), compiler::name_of(peak.largest()), compiler::to_string(peak),
+      format_bytes(Bytes{budget}));
 }
 
 // Home must fit before the store is made.
@@ -102,7 +103,7 @@ Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm:
       settings_(with_room_for_home(std::move(settings), plans, fabric.rank())),
       store_(plans, fabric.rank(), settings_.device),
       executor_(plans, store_, fabric, executor_options(model, settings_)) {
-  kernels::use_threads(settings_.threads);
+  kernels::set_up_compute_thread(settings_.threads);
 }
 
 template <class T>

@@ -42,7 +42,7 @@ std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& point
 }
 
 // Stretches of at least `seconds` and less than twice as many.
-Stretches stretches_of(const CallsOfSteps& steps, double seconds) {
+Stretches stretches_of_length(const CallsOfSteps& steps, double seconds) {
   Stretches found;
   for (const std::vector<Call>& calls : steps)
     for (size_t first = 0, end = 0; first < calls.size(); first = end) {
@@ -105,7 +105,7 @@ cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length)
 
 std::vector<Stretches> stretches_of(const CallsOfSteps& steps) {
   std::vector<Stretches> by_length;
-  for (const double seconds : kStretches) by_length.push_back(stretches_of(steps, seconds));
+  for (const double seconds : kStretches) by_length.push_back(stretches_of_length(steps, seconds));
   return by_length;
 }
 

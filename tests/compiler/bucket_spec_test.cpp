@@ -13,14 +13,14 @@ using testing::Each;
 using testing::Field;
 using testing::IsEmpty;
 
-Plans plans_of(const std::string& text, int hosts, int devices) {
+Plans bucket_plans(const std::string& text, int hosts, int devices) {
   config::ModelConfig model = small_llama();
   return Plans(training_graph(model), {config::strategy_from_spec(text, hosts * devices, model.layers)}, 0,
                cluster::uniform(hosts, devices), switching::Planner::relay);
 }
 
 std::vector<batch::Ring> rings_of(const std::string& text, int hosts, int devices) {
-  return bucket_spec(plans_of(text, hosts, devices), 0, 64).rings;
+  return bucket_spec(bucket_plans(text, hosts, devices), 0, 64).rings;
 }
 
 TEST(BucketSpec, has_no_rings_unless_the_strategy_has) {
@@ -57,7 +57,7 @@ TEST(BucketSpec, of_ring_strategies_makes_batches_that_can_be_assembled) {
   for (const char* text : {"ring=4", "ring=4,ring_degree=uniform", "dp=2,ring=2", "pp=2,ring=2", "ring=2,ulysses=2",
                            "ring=4,packing=stream", "ring=2,ulysses=2,packing=stream", "ring=2 + tp=2"}) {
     SCOPED_TRACE(text);
-    const Plans plans = plans_of(text, 2, 2);
+    const Plans plans = bucket_plans(text, 2, 2);
     const batch::BucketSpec spec = bucket_spec(plans, 0, 64);
     const batch::StepPlan plan = batch::plan_batch(0, lengths, {&spec, 1}, {1, 0.01});
     batch::validate(plan, lengths, {&spec, 1});
@@ -67,7 +67,7 @@ TEST(BucketSpec, of_ring_strategies_makes_batches_that_can_be_assembled) {
 
 TEST(BucketSpec, pads_the_parts_of_a_stream_for_two_chunks_on_each_rank) {
   const auto multiple = [](const std::string& text) {
-    return bucket_spec(plans_of(text + ",packing=stream", 1, 4), 0, 64).document_multiple;
+    return bucket_spec(bucket_plans(text + ",packing=stream", 1, 4), 0, 64).document_multiple;
   };
   EXPECT_EQ(multiple("dp=4"), 1);
   EXPECT_EQ(multiple("ring=4"), 2) << "of each ring rank's part";

@@ -9,7 +9,7 @@
 namespace switchyard::compiler {
 namespace {
 
-int find(const ir::Graph& graph, const std::string& part) {
+int param_named(const ir::Graph& graph, const std::string& part) {
   for (size_t p = 0; p < graph.params().size(); ++p)
     if (graph.params()[p].name.find(part) != std::string::npos) return static_cast<int>(p);
   return -1;
@@ -24,8 +24,8 @@ const WorkingGroup& group_with(const std::vector<WorkingGroup>& working, int par
 TEST(Holdings, AreHomesComputeCopyWhereTheStrategyUsesWhatTheRankOwns) {
   const Plans plans = worked_plans();
   const Holdings holdings(plans, 0);
-  const int q = find(plans.graph(), "layers.0.self_attn.q_proj"),
-            norm = find(plans.graph(), "layers.0.input_layernorm");
+  const int q = param_named(plans.graph(), "layers.0.self_attn.q_proj"),
+            norm = param_named(plans.graph(), "layers.0.input_layernorm");
   const int unit = plans.graph().param(q).unit;
   const std::vector<WorkingGroup> a = holdings.working(0, -1, unit);
   EXPECT_EQ(group_with(a, q).source, WorkingGroup::Source::home);
@@ -39,7 +39,7 @@ TEST(Holdings, AreHomesComputeCopyWhereTheStrategyUsesWhatTheRankOwns) {
 TEST(Holdings, CountTheOwnMemoryOfWorkingParameters) {
   const Plans plans = worked_plans();
   const Holdings holdings(plans, 0);
-  const int norm = find(plans.graph(), "layers.0.input_layernorm"), unit = plans.graph().param(norm).unit;
+  const int norm = param_named(plans.graph(), "layers.0.input_layernorm"), unit = plans.graph().param(norm).unit;
   i64 expected = 0;
   for (const WorkingGroup& group : holdings.working(0, -1, unit))
     if (group.source == WorkingGroup::Source::own)
@@ -47,7 +47,7 @@ TEST(Holdings, CountTheOwnMemoryOfWorkingParameters) {
   EXPECT_EQ(holdings.working_elements(0, -1, unit), expected);
   EXPECT_EQ(holdings.working_elements(0, -1, unit), 2 * 64) << "the two norms of a layer";
   EXPECT_EQ(holdings.gradient_elements(0, holdings.group_of(norm)), 64);
-  EXPECT_EQ(holdings.used(0, find(plans.graph(), "lm_head")), nullptr) << "rank 0 is in the first stage";
+  EXPECT_EQ(holdings.used(0, param_named(plans.graph(), "lm_head")), nullptr) << "rank 0 is in the first stage";
 }
 
 // The expected elements follow from every rank's working parameters: groups with memory of their own, as far as the

@@ -17,14 +17,14 @@ config::Strategy strategy(const std::string& spec, int ranks) {
   return config::strategy_from_spec(spec, ranks, kLayers);
 }
 
-Plans plans_of(std::vector<config::Strategy> strategies, int ranks, const std::string& precision = "fp32") {
+Plans plans_of_strategies(std::vector<config::Strategy> strategies, int ranks, const std::string& precision = "fp32") {
   config::ModelConfig model = small_llama();
   model.layers = kLayers;
   return Plans(training_graph(model, precision), std::move(strategies), 0, cluster::uniform(1, ranks),
                switching::Planner::relay);
 }
 
-i64 bytes_of(const MemoryPeak& peak, MemoryClass what) { return peak.bytes[static_cast<size_t>(what)]; }
+i64 class_bytes(const MemoryPeak& peak, MemoryClass what) { return peak.bytes[static_cast<size_t>(what)]; }
 
 MemoryPeak peak_of(const Plans& plans, const batch::StepPlan& plan, int rank = 0, int prefetch_units = kAllUnits) {
   return predict_memory(assemble(plan, plans, {.prefetch_units = prefetch_units, .train = true}), plan, plans,
@@ -32,21 +32,21 @@ MemoryPeak peak_of(const Plans& plans, const batch::StepPlan& plan, int rank = 0
 }
 
 TEST(Memory, OfOneRankIsHomeGradientsAndActivationsWithoutBorrowedWeights) {
-  const Plans plans = plans_of({strategy("1,1,1", 1)}, 1);
+  const Plans plans = plans_of_strategies({strategy("1,1,1", 1)}, 1);
   const MemoryPeak peak = peak_of(plans, level_step(plans, 1));
   i64 elements = 0;
   for (const ir::Param& p : plans.graph().params()) elements += p.shape.elements();
-  EXPECT_EQ(bytes_of(peak, MemoryClass::master), 4 * elements);
-  EXPECT_EQ(bytes_of(peak, MemoryClass::moments), 8 * elements);
-  EXPECT_EQ(bytes_of(peak, MemoryClass::home_gradients), 4 * elements);
-  EXPECT_EQ(bytes_of(peak, MemoryClass::parameters), 0);
-  EXPECT_EQ(bytes_of(peak, MemoryClass::compute_copy), 0);
-  EXPECT_GT(bytes_of(peak, MemoryClass::gradients), 0);
+  EXPECT_EQ(class_bytes(peak, MemoryClass::master), 4 * elements);
+  EXPECT_EQ(class_bytes(peak, MemoryClass::moments), 8 * elements);
+  EXPECT_EQ(class_bytes(peak, MemoryClass::home_gradients), 4 * elements);
+  EXPECT_EQ(class_bytes(peak, MemoryClass::parameters), 0);
+  EXPECT_EQ(class_bytes(peak, MemoryClass::compute_copy), 0);
+  EXPECT_GT(class_bytes(peak, MemoryClass::gradients), 0);
   i64 total = 0;
   for (const i64 bytes : peak.bytes) total += bytes;
   EXPECT_EQ(peak.total, total);
-  const Plans mixed = plans_of({strategy("1,1,1", 1)}, 1, "bf16");
-  EXPECT_EQ(bytes_of(peak_of(mixed, level_step(mixed, 1)), MemoryClass::compute_copy), 2 * elements);
+  const Plans mixed = plans_of_strategies({strategy("1,1,1", 1)}, 1, "bf16");
+  EXPECT_EQ(class_bytes(peak_of(mixed, level_step(mixed, 1)), MemoryClass::compute_copy), 2 * elements);
 }
 
 TEST(Memory, OfAttentionIsWithoutScoresOnDevices) {
@@ -55,7 +55,7 @@ TEST(Memory, OfAttentionIsWithoutScoresOnDevices) {
   const auto workspace = [&](bool on_devices, int tokens) {
     const Plans plans(training_graph(model, "bf16"), {strategy("1,1,1", 1)}, 0, cluster::uniform(1, 1),
                       switching::Planner::relay, {.on_devices = on_devices});
-    return bytes_of(peak_of(plans, level_step(plans, 1, tokens)), MemoryClass::workspace);
+    return class_bytes(peak_of(plans, level_step(plans, 1, tokens)), MemoryClass::workspace);
   };
   EXPECT_LT(workspace(true, 2048), workspace(false, 2048) / 2);
   EXPECT_LT(workspace(true, 2048), 5 * workspace(true, 512)) << "in proportion to tokens";
@@ -66,10 +66,10 @@ TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
   const auto plans_with = [](config::Recompute recompute, int tp) {
     config::Strategy s = strategy(fmt::format("1,{},1", tp), tp);
     s.recompute = recompute;
-    return plans_of({s}, tp);
+    return plans_of_strategies({s}, tp);
   };
   const auto activations = [](const Plans& plans) {
-    return bytes_of(peak_of(plans, level_step(plans, 1)), MemoryClass::activations);
+    return class_bytes(peak_of(plans, level_step(plans, 1)), MemoryClass::activations);
   };
   EXPECT_GT(activations(plans_with(none, 2)), activations(plans_with(gathers, 2)));
   EXPECT_EQ(activations(plans_with(none, 1)), activations(plans_with(gathers, 1)));
@@ -78,7 +78,7 @@ TEST(Memory, OfActivationsGrowsWithTokensAndFallsWithRecomputation) {
     const Plans plans = plans_with(recompute, 1);
     const i64 now = activations(plans);
     EXPECT_GT(now, before);
-    EXPECT_NEAR(static_cast<double>(bytes_of(peak_of(plans, level_step(plans, 1, 128)), MemoryClass::activations)) /
+    EXPECT_NEAR(static_cast<double>(class_bytes(peak_of(plans, level_step(plans, 1, 128)), MemoryClass::activations)) /
                     static_cast<double>(now),
                 2, 0.01);
     before = now;
@@ -90,8 +90,8 @@ TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
   for (const auto kind : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe}) {
     config::Strategy s = strategy("1,1,2", 2);
     s.schedule = kind;
-    const Plans plans = plans_of({s}, 2);
-    activations[kind] = bytes_of(peak_of(plans, level_step(plans, 8)), MemoryClass::activations);
+    const Plans plans = plans_of_strategies({s}, 2);
+    activations[kind] = class_bytes(peak_of(plans, level_step(plans, 8)), MemoryClass::activations);
   }
   const double ratio = static_cast<double>(activations[config::ScheduleKind::gpipe]) /
                        static_cast<double>(activations[config::ScheduleKind::one_f_one_b]);
@@ -100,14 +100,14 @@ TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
 }
 
 TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
-  const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
+  const Plans plans = plans_of_strategies({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
   const batch::StepPlan plan = level_step(plans, 1, 2);  // few activations
   const MemoryPeak with = peak_of(plans, plan), without = peak_of(plans, plan, 0, 0);
   i64 working = 0;
   const Holdings holdings(plans, 0);
   for (int unit = 0; unit < static_cast<int>(plans.units().size()); ++unit)
     working += 4 * holdings.working_elements(1, 0, unit);
-  EXPECT_GE(bytes_of(without, MemoryClass::parameters), working);
+  EXPECT_GE(class_bytes(without, MemoryClass::parameters), working);
   EXPECT_LE(with.total - without.total, working);
   EXPECT_GE(with.total, without.total);
 }
@@ -117,7 +117,8 @@ TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
 TEST(Memory, OfZero2And3HoldsWhatTwoUnitsTakeAndRowsOfTheRest) {
   for (const char* spec : {"dp=4,zero=3", "dp=4,zero=3,schedule=zero-bubble", "dp=4,zero=2"}) {
     SCOPED_TRACE(spec);
-    const Plans plans = plans_of({strategy(spec, 4)}, 4), zero1 = plans_of({strategy("dp=4", 4)}, 4);
+    const Plans plans = plans_of_strategies({strategy(spec, 4)}, 4),
+                zero1 = plans_of_strategies({strategy("dp=4", 4)}, 4);
     const batch::StepPlan plan = level_step(plans, 3);
     const MemoryPeak peak = predict_all(assemble(plan, plans, {}), plan, plans, ExecutionOrder::worst)[0],
                      before = predict_all(assemble(plan, zero1, {}), plan, zero1, ExecutionOrder::worst)[0];
@@ -130,25 +131,25 @@ TEST(Memory, OfZero2And3HoldsWhatTwoUnitsTakeAndRowsOfTheRest) {
     }
     constexpr i64 kRounding = 1 << 12;
     if (plans.strategies()[0].strategy.zero == 3) {
-      EXPECT_LE(bytes_of(peak, MemoryClass::parameters), 4 * 2 * largest) << "what is stored are views of home";
+      EXPECT_LE(class_bytes(peak, MemoryClass::parameters), 4 * 2 * largest) << "what is stored are views of home";
     }
-    EXPECT_LE(bytes_of(peak, MemoryClass::gradients), 4 * (2 * largest + all / 4) + kRounding);
-    EXPECT_EQ(bytes_of(before, MemoryClass::gradients), 4 * all);
+    EXPECT_LE(class_bytes(peak, MemoryClass::gradients), 4 * (2 * largest + all / 4) + kRounding);
+    EXPECT_EQ(class_bytes(before, MemoryClass::gradients), 4 * all);
     EXPECT_LT(peak.total, before.total);
   }
 }
 
 // All units of a stage lie there while a block of micro-batches reads them, and those of the next one come meanwhile.
 TEST(Memory, OfBlocksOfMicroBatchesHoldsWhatTwoBlocksTake) {
-  const Plans plans = plans_of({strategy("dp=4,zero=3,every=2", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("dp=4,zero=3,every=2", 4)}, 4);
   const batch::StepPlan plan = level_step(plans, 6);
   const MemoryPeak peak = predict_all(assemble(plan, plans, {}), plan, plans, ExecutionOrder::worst)[0];
   i64 all = 0;
   for (const ir::Param& param : plans.graph().params()) all += param.shape.elements();
   constexpr i64 kRounding = 1 << 12;
-  EXPECT_LE(bytes_of(peak, MemoryClass::parameters), 4 * 2 * all + kRounding);
-  EXPECT_LE(bytes_of(peak, MemoryClass::gradients), 4 * (2 * all + all / 4) + kRounding);
-  EXPECT_GT(bytes_of(peak, MemoryClass::parameters), 4 * all);
+  EXPECT_LE(class_bytes(peak, MemoryClass::parameters), 4 * 2 * all + kRounding);
+  EXPECT_LE(class_bytes(peak, MemoryClass::gradients), 4 * (2 * all + all / 4) + kRounding);
+  EXPECT_GT(class_bytes(peak, MemoryClass::parameters), 4 * all);
 }
 
 TEST(Memory, OfRotaryTablesIsThereFromTheStartForTheLongestDocument) {
@@ -183,7 +184,7 @@ TEST(Memory, OfRotaryTablesByDocumentIsThatOfAMicroBatchFromItsFirstRotationToIt
 
 // A rank that has none of the next strategy's parameters to wait for may give its own ones away at the very end.
 TEST(Memory, IsBoundedForCopiesOfAFormerStrategyThatStay) {
-  const Plans plans = plans_of({strategy("4,1,1", 4), strategy("1,1,4", 4), strategy("1,4,1", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("4,1,1", 4), strategy("1,1,4", 4), strategy("1,4,1", 4)}, 4);
   batch::StepPlan plan = level_step(plans, 1, 8);
   plan.phases = {plan.phases[2], level_step(plans, 1, 1024).phases[1]};
   batch::StepPlan last = plan;
@@ -203,7 +204,7 @@ TEST(Memory, IsBoundedForCopiesOfAFormerStrategyThatStay) {
 }
 
 TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
-  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4);
   const std::vector<batch::PhasePlan> cycle = level_step(plans, 2).phases;
   const auto cycles = [&](int count) {
     batch::StepPlan plan{0, 1, {}};
@@ -215,8 +216,8 @@ TEST(Memory, OfPhasesThatRepeatDoesNotPileUp) {
 }
 
 TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutSwitchAndPipeline) {
-  const Plans switching = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4),
-              still = plans_of({strategy("2,2,1", 4)}, 4);
+  const Plans switching = plans_of_strategies({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("2,1,2", 4)}, 4),
+              still = plans_of_strategies({strategy("2,2,1", 4)}, 4);
   for (int rank = 0; rank < 4; ++rank) {
     const auto peaks = [&](const Plans& plans) {
       const batch::StepPlan plan = level_step(plans, 3);
@@ -231,7 +232,7 @@ TEST(Memory, AtTheWorstPaceIsAtLeastWhatIsExpectedAndEqualWithoutSwitchAndPipeli
 }
 
 TEST(Memory, ByTaskPeaksWhereThePeakIsAndBeginsWithHome) {
-  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("1,2,2", 4), strategy("4,1,1", 4)}, 4);
   const batch::StepPlan plan = level_step(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
   for (int rank = 0; rank < 4; ++rank) {
@@ -252,7 +253,7 @@ TEST(Memory, ByTaskPeaksWhereThePeakIsAndBeginsWithHome) {
 }
 
 TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
-  const Plans plans = plans_of({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
+  const Plans plans = plans_of_strategies({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
   const batch::StepPlan plan = level_step(plans, 1);
   std::vector<i64> peaks;
   const auto none_fits = [&](const ir::Program& program) {
@@ -277,10 +278,10 @@ TEST(Memory, AProgramIsFittedByPrefetchingFewerUnits) {
 TEST(Memory, OfAllRanksIsThatOfEach) {
   config::StrategySettings chunked;
   chunked.schedule = config::ScheduleKind::interleaved;
-  const Plans plans =
-      plans_of({strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked),
-                strategy("dp=2,tp=2,pp=2,zero=3", 8), strategy("dp=3,tp=2,zero=2", 8)},
-               8, "bf16");
+  const Plans plans = plans_of_strategies(
+      {strategy("2,2,2", 8), strategy("3,2,1", 8), config::strategy_from_spec("2,1,2", 8, kLayers, chunked),
+       strategy("dp=2,tp=2,pp=2,zero=3", 8), strategy("dp=3,tp=2,zero=2", 8)},
+      8, "bf16");
   batch::StepPlan plan = level_step(plans, 3);
   for (size_t replica = 0; replica < 2; ++replica)
     plan.phases[0].replica[replica][1] = micro_batch_of(100 + static_cast<i64>(replica), 32, 32);
@@ -300,7 +301,7 @@ TEST(Memory, OfAllRanksIsThatOfEach) {
 }
 
 TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
-  const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
   const batch::StepPlan plan = level_step(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
@@ -317,7 +318,7 @@ TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
 }
 
 TEST(Memory, ProgramsOfAStepAreCheckedAsEachByItself) {
-  const Plans plans = plans_of({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("2,1,2", 4), strategy("1,2,2", 4)}, 4);
   const batch::StepPlan plan = level_step(plans, 3);
   std::vector<i64> peaks;
   for (const int units : {kAllUnits, 2, 0}) {
@@ -340,7 +341,7 @@ TEST(Memory, ProgramsOfAStepAreCheckedAsEachByItself) {
 }
 
 TEST(Memory, NumbersOfUnitsThatABudgetCheckLeavesOutDoNotFit) {
-  const Plans plans = plans_of({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("1,4,1", 4)}, 4);
+  const Plans plans = plans_of_strategies({strategy("1,2,2", 4), strategy("4,1,1", 4), strategy("1,4,1", 4)}, 4);
   batch::StepPlan plan = level_step(plans, 3);
   plan.phases[0].replica[0][1] = micro_batch_of(1000, 512, 512);  // the peak lies where the next strategy's come
   const int all = static_cast<int>(plans.units().size());
@@ -367,7 +368,7 @@ TEST(Memory, NumbersOfUnitsThatABudgetCheckLeavesOutDoNotFit) {
 }
 
 TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
-  const Plans plans = plans_of({strategy("1,1,2", 2)}, 2);
+  const Plans plans = plans_of_strategies({strategy("1,1,2", 2)}, 2);
   const auto kept = [&](int rank, int micro_batches) {
     return peak_of(plans, level_step(plans, micro_batches), rank).kept;
   };
@@ -384,7 +385,7 @@ TEST(Memory, KeptActivationsAreTheStashOfTheMicroBatchesInFlight) {
 
 TEST(Memory, OfACheckpointsCopyIsOneOfEachElementsMasterAndMoments) {
   for (const char* spec : {"1,1,1", "4,1,1", "1,2,2"}) {
-    const Plans plans = plans_of({strategy(spec, 4)}, 4);
+    const Plans plans = plans_of_strategies({strategy(spec, 4)}, 4);
     i64 elements = 0, total = 0;
     for (const ir::Param& p : plans.graph().params()) elements += p.shape.elements();
     for (const i64 bytes : checkpoint_copies(plans)) total += bytes;

@@ -12,8 +12,8 @@ namespace {
 using codecs::Codec;
 using testing::IsEmpty;
 
-Plans plans_of(const std::vector<std::string>& specs, int ranks, const config::Compression& compression,
-               int hosts = 1) {
+Plans compressed_plans(const std::vector<std::string>& specs, int ranks, const config::Compression& compression,
+                       int hosts = 1) {
   const config::ModelConfig model = small_llama();
   config::StrategySettings settings;
   settings.compression = compression;
@@ -48,7 +48,7 @@ TEST(Residuals, TheBoxOfEachEncodedMessageLiesInOneOfItsSendersAndAllOfItIsSent)
                                                 {"dp=2,pp=2,zero=3,every=2"}})
     for (const int hosts : {1, 2}) {
       SCOPED_TRACE(specs.front());
-      const Plans plans = plans_of(specs, 4, top(), hosts);
+      const Plans plans = compressed_plans(specs, 4, top(), hosts);
       int messages = 0;
       each_sent(plans, [&](const layout::Msg& m) {
         const Residual* residual = find(plans.residuals()[static_cast<size_t>(m.src)], m.tensor, m.box);
@@ -61,7 +61,7 @@ TEST(Residuals, TheBoxOfEachEncodedMessageLiesInOneOfItsSendersAndAllOfItIsSent)
 }
 
 TEST(Residuals, ARankHasOneOfAnElementHoweverManyStrategiesAndMicroBatchesSendIt) {
-  const Plans plans = plans_of({"2,2,1", "4,1,1", "dp=4,zero=3"}, 4, top(), 2);
+  const Plans plans = compressed_plans({"2,2,1", "4,1,1", "dp=4,zero=3"}, 4, top(), 2);
   for (const std::vector<Residual>& of_rank : plans.residuals())
     for (const Residual& a : of_rank) {
       i64 sent = 0;
@@ -81,26 +81,26 @@ TEST(Residuals, AreThereForMessagesThatAreEncodedAlone) {
       for (const Residual& residual : of_rank) sum += residual.box.elements();
     return sum;
   };
-  const i64 all = elements(plans_of({"4,1,1"}, 4, top()));
+  const i64 all = elements(compressed_plans({"4,1,1"}, 4, top()));
   // Of four copies of all parameters, each rank sends the three quarters that it doesn't own.
   i64 parameters = 0;
-  const Plans plans = plans_of({"4,1,1"}, 4, {});
+  const Plans plans = compressed_plans({"4,1,1"}, 4, {});
   for (const ir::Param& param : plans.graph().params()) parameters += param.shape.elements();
   EXPECT_EQ(all, 3 * parameters);
   EXPECT_EQ(elements(plans), 0);
-  EXPECT_LT(elements(plans_of({"4,1,1"}, 4, top(1 << 12))), all);
-  EXPECT_EQ(elements(plans_of({"4,1,1"}, 4, top(1 << 30))), 0);
+  EXPECT_LT(elements(compressed_plans({"4,1,1"}, 4, top(1 << 12))), all);
+  EXPECT_EQ(elements(compressed_plans({"4,1,1"}, 4, top(1 << 30))), 0);
   config::Compression hosts = top();
   hosts.links = config::CompressedLinks::hosts;
-  EXPECT_EQ(elements(plans_of({"4,1,1"}, 4, hosts)), 0);
-  EXPECT_GT(elements(plans_of({"4,1,1"}, 4, hosts, 2)), 0);
+  EXPECT_EQ(elements(compressed_plans({"4,1,1"}, 4, hosts)), 0);
+  EXPECT_GT(elements(compressed_plans({"4,1,1"}, 4, hosts, 2)), 0);
   config::Compression off = top();
   off.error_feedback = config::ErrorFeedback::off;
-  EXPECT_EQ(elements(plans_of({"4,1,1"}, 4, off)), 0);
-  EXPECT_EQ(elements(plans_of({"4,1,1"}, 4, {.gradients = Codec::int8, .smallest = {0}})), 0);
+  EXPECT_EQ(elements(compressed_plans({"4,1,1"}, 4, off)), 0);
+  EXPECT_EQ(elements(compressed_plans({"4,1,1"}, 4, {.gradients = Codec::int8, .smallest = {0}})), 0);
   EXPECT_EQ(
-      elements(plans_of({"4,1,1"}, 4,
-                        {.gradients = Codec::int8, .error_feedback = config::ErrorFeedback::on, .smallest = {0}})),
+      elements(compressed_plans(
+          {"4,1,1"}, 4, {.gradients = Codec::int8, .error_feedback = config::ErrorFeedback::on, .smallest = {0}})),
       all);
 }
 
@@ -120,7 +120,8 @@ TEST(Residuals, AreFoundByABoxWithinThem) {
 }
 
 TEST(Residuals, AreCountedAmongARanksMemoryAndItsCheckpointCopies) {
-  const Plans plans = plans_of({"2,2,1", "4,1,1"}, 4, top()), plain = plans_of({"2,2,1", "4,1,1"}, 4, {});
+  const Plans plans = compressed_plans({"2,2,1", "4,1,1"}, 4, top()),
+              plain = compressed_plans({"2,2,1", "4,1,1"}, 4, {});
   const batch::StepPlan plan = level_step(plans, 1);
   const std::vector<MemoryPeak> peaks = predict_all(assemble(plan, plans, {}), plan, plans);
   const std::vector<i64> copies = checkpoint_copies(plans), plain_copies = checkpoint_copies(plain);

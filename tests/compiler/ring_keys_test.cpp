@@ -11,7 +11,7 @@ namespace {
 
 using testing::ElementsAre;
 
-Plans plans_of(const std::string& spec, const std::vector<int>& host) {
+Plans plans_on_hosts(const std::string& spec, const std::vector<int>& host) {
   cluster::Cluster cluster = cluster::uniform(1, static_cast<int>(host.size()));
   cluster.host = host;
   return Plans(training_graph(small_llama()), {config::strategy_from_spec(spec, cluster.ranks(), small_llama().layers)},
@@ -21,7 +21,7 @@ Plans plans_of(const std::string& spec, const std::vector<int>& host) {
 const batch::MicroBatch kShared{{16, 16}, {{{0, 0, 8, 1}, {0, 24, 8, 1}}, {{0, 8, 16, 1}}}};
 
 TEST(RingKeys, pass_between_the_ranks_at_the_same_position) {
-  const Plans plans = plans_of("tp=2,ring=2", {0, 0, 0, 0});
+  const Plans plans = plans_on_hosts("tp=2,ring=2", {0, 0, 0, 0});
   const RingKeys keys = ring_keys(plans.strategies()[0], 0, 0, kShared, plans.cluster());
   EXPECT_THAT(keys.ranks, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   ASSERT_EQ(keys.exchanges.size(), 2u);
@@ -32,7 +32,7 @@ TEST(RingKeys, pass_between_the_ranks_at_the_same_position) {
 
 // Of the ring ranks 0 to 2, the first two are on a host at position 0, and the last two at position 1.
 TEST(RingKeys, of_each_position_follow_the_hosts_there) {
-  const Plans plans = plans_of("tp=2,ring=3", {0, 0, 0, 1, 1, 1});
+  const Plans plans = plans_on_hosts("tp=2,ring=3", {0, 0, 0, 1, 1, 1});
   const batch::MicroBatch micro_batch = batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}}, 3, 2);
   const RingKeys keys = ring_keys(plans.strategies()[0], 0, 0, micro_batch, plans.cluster());
   EXPECT_EQ(keys.exchanges.at(0).rounds,
@@ -46,7 +46,7 @@ TEST(RingKeys, of_each_position_follow_the_hosts_there) {
 TEST(RingKeys, need_memory_for_all_or_for_two_steps) {
   const batch::MicroBatch micro_batch = batch::lay_out(std::vector<batch::PlacedDocument>{{0, 96, {0, 4}}}, 4, 1);
   for (const auto& [spec, all] : {std::pair("ring=4", true), std::pair("ring=4,exchange=ring", false)}) {
-    const Plans plans = plans_of(spec, {0, 0, 0, 0});
+    const Plans plans = plans_on_hosts(spec, {0, 0, 0, 0});
     const CompiledStrategy& strategy = plans.strategies()[0];
     const RingKeys keys = ring_keys(strategy, 0, 0, micro_batch, plans.cluster());
     for (int ring = 0; ring < 4; ++ring) {
@@ -61,7 +61,7 @@ TEST(RingKeys, need_memory_for_all_or_for_two_steps) {
 }
 
 TEST(RingKeys, of_whole_documents_are_none) {
-  const Plans plans = plans_of("ring=2", {0, 1});
+  const Plans plans = plans_on_hosts("ring=2", {0, 1});
   const batch::MicroBatch whole{{16, 16}, {{{0, 0, 16, 1}}, {{1, 0, 16, 1}}}};
   EXPECT_FALSE(ring_keys(plans.strategies()[0], 0, 0, whole, plans.cluster()).any());
 }

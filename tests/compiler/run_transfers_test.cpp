@@ -13,7 +13,7 @@ namespace {
 using testing::IsEmpty;
 using testing::SizeIs;
 
-Plans plans_of(const std::string& spec, int ranks, int hosts = 1) {
+Plans spread_plans(const std::string& spec, int ranks, int hosts = 1) {
   const config::ModelConfig model = small_llama();
   return Plans(training_graph(model), {config::strategy_from_spec(spec, ranks, model.layers)}, 0,
                cluster::uniform(hosts, ranks / hosts), switching::Planner::relay);
@@ -40,7 +40,7 @@ i64 used_elements(const Plans& plans, int unit, int rank) {
 TEST(RunTransfers, PassOnWhatIsUsedTimesOthersShare) {
   for (const char* spec : {"dp=4,zero=3", "dp=2,tp=2,zero=3", "ulysses=4,zero=3", "dp=2,ulysses=2,zero=3"}) {
     SCOPED_TRACE(spec);
-    const Plans plans = plans_of(spec, 4);
+    const Plans plans = spread_plans(spec, 4);
     const auto& stage = plans.strategies()[0].strategy.groups[0].stages[0];
     const i64 copies = stage.mesh.parts(layout::row_cuts(stage.mesh, 3).stored);
     const std::vector<RunTransfers>& units = plans.of_runs(0)[0][0][0];
@@ -57,7 +57,7 @@ TEST(RunTransfers, PassOnWhatIsUsedTimesOthersShare) {
 }
 
 TEST(RunTransfers, StayWithinTheRanksThatHoldCopies) {
-  const Plans plans = plans_of("dp=2,tp=2,zero=3", 4);
+  const Plans plans = spread_plans("dp=2,tp=2,zero=3", 4);
   for (const RunTransfers& unit : plans.of_runs(0)[0][0][0])
     for (const switching::SharedRounds* moves : {&unit.gather, &unit.reduce})
       for (const layout::MessageList& round : moves->rounds)
@@ -74,7 +74,7 @@ i64 crossing(const switching::SharedRounds& moves, const Plans& plans) {
 
 // Whoever is on another host passes parts on to the ranks of its own.
 TEST(RunTransfers, CrossHostsOnceForEachPart) {
-  const Plans plans = plans_of("dp=4,zero=3", 4, 2);
+  const Plans plans = spread_plans("dp=4,zero=3", 4, 2);
   for (const RunTransfers& unit : plans.of_runs(0)[0][0][0])
     EXPECT_EQ(crossing(unit.gather, plans), used_elements(plans, unit.unit, 0)) << "each host gets the other's half";
 }
@@ -82,41 +82,41 @@ TEST(RunTransfers, CrossHostsOnceForEachPart) {
 // Two copies of the parameters, each of them cut between the hosts: the copies are equal, so one half crosses to each
 // host for both. Their gradients are of different tokens and stay apart, so each of the copies sends its own.
 TEST(RunTransfers, CopiesOnTheSameHostsShareWhatCrosses) {
-  const Plans plans = plans_of("ulysses=2,depth=2", 4, 2);
+  const Plans plans = spread_plans("ulysses=2,depth=2", 4, 2);
   for (const RunTransfers& unit : plans.of_runs(0)[0][0][0]) {
     const i64 used = used_elements(plans, unit.unit, 0);
     EXPECT_EQ(crossing(unit.gather, plans), used);
     EXPECT_EQ(crossing(unit.reduce, plans), 2 * used);
   }
-  const Plans apart = plans_of("ulysses=2,depth=2", 4, 1);
+  const Plans apart = spread_plans("ulysses=2,depth=2", 4, 1);
   for (const RunTransfers& unit : apart.of_runs(0)[0][0][0])
     for (const layout::MessageList& round : unit.gather.rounds)
       for (const layout::Msg& m : round) EXPECT_EQ(m.src % 2, m.dst % 2) << "on one host each copy gathers by itself";
 }
 
 TEST(RunTransfers, OfLayersShareTheirMessages) {
-  const Plans plans = plans_of("dp=2,pp=2,zero=3", 4);
+  const Plans plans = spread_plans("dp=2,pp=2,zero=3", 4);
   const auto& stages = plans.of_runs(0)[0][0];
   EXPECT_EQ(stages[0][1].gather.rounds[0].pattern(), stages[1][0].gather.rounds[0].pattern());
   EXPECT_EQ(stages[0][1].reduce.rounds[0].pattern(), stages[1][0].reduce.rounds[0].pattern());
 }
 
 TEST(RunTransfers, OfZero2GatherNothing) {
-  const Plans plans = plans_of("dp=2,zero=2", 2);
+  const Plans plans = spread_plans("dp=2,zero=2", 2);
   for (const RunTransfers& unit : plans.of_runs(0)[0][0][0]) {
     EXPECT_THAT(unit.gather.rounds, IsEmpty());
     EXPECT_FALSE(unit.reduce.rounds.empty());
   }
-  const Plans copies = plans_of("dp=2,zero=1", 2);
+  const Plans copies = spread_plans("dp=2,zero=1", 2);
   for (const auto& part : copies.of_runs(0)[0]) EXPECT_THAT(part[0], IsEmpty());
-  EXPECT_THAT(plans_of("tp=2,zero=3", 2).of_runs(0)[0][0][0], IsEmpty()) << "nobody else holds copies";
+  EXPECT_THAT(spread_plans("tp=2,zero=3", 2).of_runs(0)[0][0][0], IsEmpty()) << "nobody else holds copies";
 }
 
 // 2 places on data, 2 on depth: rank 2 d + z.
 TEST(RunTransfers, OverDepthStayWithinAPlaceOnDataUnlessZeroCutsThereToo) {
   for (const int zero : {1, 2, 3}) {
     SCOPED_TRACE(zero);
-    const Plans plans = plans_of(fmt::format("dp=2,depth=2,zero={}", zero), 4);
+    const Plans plans = spread_plans(fmt::format("dp=2,depth=2,zero={}", zero), 4);
     const auto& parts = plans.of_runs(0)[0];
     ASSERT_THAT(parts, SizeIs(zero == 1 ? 2 : 1));
     for (size_t part = 0; part < parts.size(); ++part)

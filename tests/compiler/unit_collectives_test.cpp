@@ -17,7 +17,7 @@ using ir::TaskKind;
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-Plans plans_of(const std::vector<std::string>& specs, int ranks, int hosts = 1, int zero = 1) {
+Plans zero_plans(const std::vector<std::string>& specs, int ranks, int hosts = 1, int zero = 1) {
   const config::ModelConfig model = small_llama();
   std::vector<config::Strategy> strategies;
   for (const std::string& spec : specs) {
@@ -44,7 +44,7 @@ std::vector<std::vector<int>> groups_of(const UnitCollectives& collectives, cons
 }
 
 TEST(UnitCollectives, AreTheGathersAndReductionsForRuns) {
-  const Plans plans = plans_of({"dp=4,zero=3"}, 4);
+  const Plans plans = zero_plans({"dp=4,zero=3"}, 4);
   const UnitTransfer gather{.kind = TaskKind::gather, .unit = 1, .strategy = 0, .group = 0, .part = 0, .stage = 0};
   EXPECT_THAT(groups_of(collectives_of(gather, plans), plans, 1, GroupCall::all_gather),
               ElementsAre(ElementsAre(0, 1, 2, 3)));
@@ -57,7 +57,7 @@ TEST(UnitCollectives, AreTheGathersAndReductionsForRuns) {
 
 TEST(UnitCollectives, OfReplicasOfSeveralRanksHaveAGroupForEachPlaceInThem) {
   for (const int hosts : {1, 2}) {
-    const Plans plans = plans_of({"dp=2,tp=2"}, 4, hosts);
+    const Plans plans = zero_plans({"dp=2,tp=2"}, 4, hosts);
     const UnitTransfer reduce{.kind = TaskKind::reduce, .unit = 1, .strategy = 0},
         move{.kind = TaskKind::move, .unit = 1, .strategy = 0};
     EXPECT_THAT(groups_of(collectives_of(reduce, plans), plans, 1, GroupCall::reduce_scatter),
@@ -69,14 +69,14 @@ TEST(UnitCollectives, OfReplicasOfSeveralRanksHaveAGroupForEachPlaceInThem) {
 }
 
 TEST(UnitCollectives, OfCopiesAtHomeGatherTheSums) {
-  const Plans plans = plans_of({"dp=4"}, 4, 1, 0);
+  const Plans plans = zero_plans({"dp=4"}, 4, 1, 0);
   const UnitTransfer broadcast{.kind = TaskKind::broadcast, .unit = 1};
   EXPECT_THAT(groups_of(collectives_of(broadcast, plans), plans, 1, GroupCall::all_gather),
               ElementsAre(ElementsAre(0, 1, 2, 3)));
 }
 
 TEST(UnitCollectives, OfASwitchAreThoseOfThePreviousStrategysCopies) {
-  const Plans plans = plans_of({"tp=4", "dp=4", "dp=2,tp=2"}, 4);
+  const Plans plans = zero_plans({"tp=4", "dp=4", "dp=2,tp=2"}, 4);
   const UnitTransfer wider{.kind = TaskKind::move, .unit = 1, .before = 0, .strategy = 1},
       narrower{.kind = TaskKind::move, .unit = 1, .before = 1, .strategy = 0},
       across{.kind = TaskKind::move, .unit = 1, .before = 2, .strategy = 0};
@@ -84,7 +84,7 @@ TEST(UnitCollectives, OfASwitchAreThoseOfThePreviousStrategysCopies) {
               ElementsAre(ElementsAre(0, 1, 2, 3)));
   EXPECT_THAT(collectives_of(narrower, plans).of_param, IsEmpty()) << "every rank has its part";
   EXPECT_THAT(collectives_of(across, plans).of_param, IsEmpty());
-  const Plans copies = plans_of({"dp=4", "tp=4"}, 4, 1, 0);
+  const Plans copies = zero_plans({"dp=4", "tp=4"}, 4, 1, 0);
   const UnitTransfer back{.kind = TaskKind::move, .unit = 1, .before = 1, .strategy = 0};
   EXPECT_THAT(collectives_of(back, copies).of_param, IsEmpty()) << "home has all of it on every rank";
 }
@@ -112,7 +112,7 @@ TEST(UnitCollectives, EachGroupIsWithinOneTaskAndHasAllThatItsMessagesBring) {
                                       {{"tp=4", "dp=4", "dp=2,pp=2"}, 1},
                                       {{"dp=2,tp=2", "ring=4", "dp=2,ulysses=2,zero=3"}, 1}}) {
       SCOPED_TRACE(testing::PrintToString(specs));
-      const Plans plans = plans_of(specs, 4, hosts, zero);
+      const Plans plans = zero_plans(specs, 4, hosts, zero);
       const batch::StepPlan plan = batch_of(plans);
       const ir::Program program = assemble(plan, plans, {});
       std::map<UnitTransfer, std::vector<const ir::Task*>> tasks;
@@ -150,7 +150,7 @@ TEST(UnitCollectives, EachGroupIsWithinOneTaskAndHasAllThatItsMessagesBring) {
 }
 
 TEST(UnitCollectives, ListHasOneTransferForLayersThatDifferInNamesOnly) {
-  const Plans plans = plans_of({"dp=4,zero=3", "tp=4"}, 4);
+  const Plans plans = zero_plans({"dp=4,zero=3", "tp=4"}, 4);
   std::map<std::pair<TaskKind, int>, int> kinds;
   for (const UnitTransfer& transfer : unit_transfers(plans)) ++kinds[{transfer.kind, transfer.strategy}];
   const int units = static_cast<int>(plans.units().size());

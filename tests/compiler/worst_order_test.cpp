@@ -18,7 +18,7 @@ using ir::TaskKind;
 
 constexpr int kLayers = 4, kMicroBatches = 7;
 
-Plans plans_of(const std::vector<std::string>& specs, int ranks, config::ScheduleKind kind, int cap = 0) {
+Plans scheduled_plans(const std::vector<std::string>& specs, int ranks, config::ScheduleKind kind, int cap = 0) {
   config::ModelConfig model = small_llama();
   model.layers = kLayers;
   config::StrategySettings settings;
@@ -113,7 +113,7 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
     for (const std::vector<std::string>& specs :
          std::vector<std::vector<std::string>>{{"1,1,2"}, {"1,2,2"}, {"2,1,2", "1,2,2"}}) {
       const int ranks = specs[0] == "1,1,2" ? 2 : 4;
-      const Plans plans = plans_of(specs, ranks, kind);
+      const Plans plans = scheduled_plans(specs, ranks, kind);
       const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
       const Arrivals arrivals(program);
       for (int rank = 0; rank < ranks; ++rank) {
@@ -138,7 +138,7 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
 }
 
 TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
-  const Plans plans = plans_of({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
+  const Plans plans = scheduled_plans({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
   const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
   const Arrivals arrivals(program);
   for (const Switching switching : {Switching::early, Switching::late})
@@ -161,7 +161,7 @@ TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
 
 // Units of the second strategy that have moved when the rank first computes under it.
 TEST(WorstOrder, MovesParametersAsEarlyOrAsLateAsItCan) {
-  const Plans plans = plans_of({"1,4,1", "1,1,4"}, 4, config::ScheduleKind::one_f_one_b);
+  const Plans plans = scheduled_plans({"1,4,1", "1,1,4"}, 4, config::ScheduleKind::one_f_one_b);
   const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
   const Arrivals arrivals(program);
   const auto moved = [&](int rank, Switching switching) {
@@ -185,7 +185,7 @@ TEST(WorstOrder, MovesParametersAsEarlyOrAsLateAsItCan) {
 
 TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
   for (const auto kind : {config::ScheduleKind::gpipe, config::ScheduleKind::zero_bubble}) {
-    const Plans plans = plans_of({"1,1,4"}, 4, kind, kind == config::ScheduleKind::zero_bubble ? 7 : 0);
+    const Plans plans = scheduled_plans({"1,1,4"}, 4, kind, kind == config::ScheduleKind::zero_bubble ? 7 : 0);
     const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
     const Arrivals arrivals(program);
     for (int rank = 0; rank < 4; ++rank) {
@@ -207,7 +207,7 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
 TEST(WorstOrder, BoundsTheMemoryOfEveryRankAndIsExactWithoutPipelines) {
   for (const auto& [specs, fixed] :
        std::vector<std::pair<std::vector<std::string>, bool>>{{{"2,2,1"}, true}, {{"1,2,2"}, false}}) {
-    const Plans plans = plans_of(specs, 4, config::ScheduleKind::one_f_one_b);
+    const Plans plans = scheduled_plans(specs, 4, config::ScheduleKind::one_f_one_b);
     const batch::StepPlan plan = level_step(plans, kMicroBatches, 8);
     const ir::Program program = assemble(plan, plans, {});
     const std::vector<MemoryPeak> expected = predict_all(program, plan, plans),

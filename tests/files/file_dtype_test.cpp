@@ -15,7 +15,7 @@ namespace {
 template <class To, class From>
 std::vector<To> converted(FileDType from, const std::vector<From>& in, DType to) {
   std::vector<To> out(in.size());
-  convert(from, bytes_of(in), to, std::as_writable_bytes(std::span(out)), "test");
+  convert(from, raw_bytes(in), to, std::as_writable_bytes(std::span(out)), "test");
   return out;
 }
 
@@ -74,7 +74,7 @@ TEST(FileDType, refuses_to_turn_integers_into_floats) {
 TEST(FileDType, refuses_sizes_that_do_not_fit) {
   std::vector<std::byte> out(7);
   EXPECT_THAT(message_of<InternalError>([&] {
-                convert(FileDType::f32, bytes_of(std::vector<float>{1, 2}), DType::f32, out, "x");
+                convert(FileDType::f32, raw_bytes(std::vector<float>{1, 2}), DType::f32, out, "x");
               }),
               testing::HasSubstr("convert x: 8 bytes of F32 do not fill 7 bytes of f32"));
 }

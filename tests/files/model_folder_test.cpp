@@ -139,7 +139,7 @@ class Export : public ModelFolder {
  protected:
   Export() {
     TensorFolderWriter writer = TensorFolderWriter::create(checkpoint_ / "model", {{"x", DType::f32, {2, 2}}});
-    writer.write("x", 0, bytes_of(values_));
+    writer.write("x", 0, raw_bytes(values_));
     writer.finish();
     put(checkpoint_ / "model/config.json", to_hf_config(model_, DType::f32));
   }
@@ -167,8 +167,8 @@ TEST_F(Export, PadsTheVocabularyWhereItIsAskedTo) {
   TensorFolderWriter writer = TensorFolderWriter::create(
       checkpoint_ / "model",
       {{"model.embed_tokens.weight", DType::f32, {2, 2}}, {"model.norm.weight", DType::f32, {4}}});
-  writer.write("model.embed_tokens.weight", 0, bytes_of(values_));
-  writer.write("model.norm.weight", 0, bytes_of(values_));
+  writer.write("model.embed_tokens.weight", 0, raw_bytes(values_));
+  writer.write("model.norm.weight", 0, raw_bytes(values_));
   writer.finish();
   export_model(checkpoint_, scratch_ / "padded", {.vocab_multiple = 3});
   const TensorFolder padded = TensorFolder::open(scratch_ / "padded");

@@ -27,7 +27,7 @@ inline std::string get(const std::filesystem::path& path) {
 }
 
 template <class T>
-std::span<const std::byte> bytes_of(const std::vector<T>& values) {
+std::span<const std::byte> raw_bytes(const std::vector<T>& values) {
   return std::as_bytes(std::span(values));
 }
 

@@ -34,9 +34,9 @@ TEST(TensorWriter, writes_what_the_reader_reads) {
       {{"half", DType::bf16, {3}}, {"x", DType::f32, {2, 3}}, {"count", DType::i64, {}}, {"none", DType::f32, {0, 5}}},
       {{"format", "pt"}});
   const std::vector<float> x = rising(6);
-  writer.write("x", 8, bytes_of(x).subspan(8));
-  writer.write("x", 0, bytes_of(x).first(8));
-  writer.write("count", 0, bytes_of(std::vector<std::int64_t>{42}));
+  writer.write("x", 8, raw_bytes(x).subspan(8));
+  writer.write("x", 0, raw_bytes(x).first(8));
+  writer.write("count", 0, raw_bytes(std::vector<std::int64_t>{42}));
   EXPECT_FALSE(std::filesystem::exists(path));
   writer.finish();
   const TensorFile file = TensorFile::open(path);
@@ -59,8 +59,8 @@ TEST(TensorFolderWriter, several_write_into_the_files_that_one_has_made) {
     TensorFolderWriter other = TensorFolderWriter::join(scratch.path(), entries, 24);
     const std::vector<i64> lo{0, column}, hi{2, column + 1};
     const auto at = static_cast<size_t>(column);
-    other.write_box("x", lo, hi, bytes_of(std::vector<float>{x[at], x[at + 3]}));
-    if (column == 2) other.write("y", 0, bytes_of(y));
+    other.write_box("x", lo, hi, raw_bytes(std::vector<float>{x[at], x[at + 3]}));
+    if (column == 2) other.write("y", 0, raw_bytes(y));
     other.finish();
     EXPECT_FALSE(std::filesystem::exists(scratch / "model-00001-of-00002.safetensors")) << "the creator names it";
   }
@@ -85,7 +85,7 @@ TEST(TensorWriter, assembles_a_tensor_from_boxes) {
         for (i64 i = lo0; i < hi0; ++i)
           for (i64 j = lo1; j < hi1; ++j)
             for (i64 k = lo2; k < hi2; ++k) box.push_back(whole[static_cast<size_t>((i * 4 + j) * 5 + k)]);
-        writer.write_box("x", std::vector<i64>{lo0, lo1, lo2}, std::vector<i64>{hi0, hi1, hi2}, bytes_of(box));
+        writer.write_box("x", std::vector<i64>{lo0, lo1, lo2}, std::vector<i64>{hi0, hi1, hi2}, raw_bytes(box));
         written += box.size();
       }
     }
@@ -99,9 +99,9 @@ TEST(TensorWriter, writes_whole_rows_middle_ranges_and_scalars_as_boxes) {
   const Scratch scratch;
   TensorWriter writer = TensorWriter::create(scratch / "a", {{"x", DType::f32, {4, 3}}, {"s", DType::f32, {}}});
   const std::vector<float> x = rising(12);
-  writer.write_box("x", std::vector<i64>{0, 0}, std::vector<i64>{1, 3}, bytes_of(x).first(12));
-  writer.write_box("x", std::vector<i64>{1, 0}, std::vector<i64>{4, 3}, bytes_of(x).subspan(12));
-  writer.write_box("s", {}, {}, bytes_of(std::vector<float>{7}));
+  writer.write_box("x", std::vector<i64>{0, 0}, std::vector<i64>{1, 3}, raw_bytes(x).first(12));
+  writer.write_box("x", std::vector<i64>{1, 0}, std::vector<i64>{4, 3}, raw_bytes(x).subspan(12));
+  writer.write_box("s", {}, {}, raw_bytes(std::vector<float>{7}));
   writer.finish();
   const TensorFile file = TensorFile::open(scratch / "a");
   EXPECT_EQ(values_of<float>(file.data("x")), x);
@@ -116,7 +116,7 @@ TEST(TensorWriter, takes_pieces_from_several_threads) {
   for (size_t t = 0; t < 4; ++t) {
     threads.emplace_back([&, t] {
       for (size_t i = t; i < 64; i += 4)
-        writer.write("x", static_cast<i64>(i * 256), bytes_of(x).subspan(i * 256, 256));
+        writer.write("x", static_cast<i64>(i * 256), raw_bytes(x).subspan(i * 256, 256));
     });
   }
   threads.clear();
@@ -128,12 +128,12 @@ TEST(TensorWriter, refuses_pieces_that_do_not_fit) {
   const Scratch scratch;
   TensorWriter writer = TensorWriter::create(scratch / "a", {{"x", DType::f32, {2, 2}}});
   const std::vector<float> x = rising(4);
-  EXPECT_THAT(message_of<InternalError>([&] { writer.write("y", 0, bytes_of(x)); }),
+  EXPECT_THAT(message_of<InternalError>([&] { writer.write("y", 0, raw_bytes(x)); }),
               HasSubstr("tensor \"y\" was not declared"));
-  EXPECT_THAT(message_of<InternalError>([&] { writer.write("x", 4, bytes_of(x)); }),
+  EXPECT_THAT(message_of<InternalError>([&] { writer.write("x", 4, raw_bytes(x)); }),
               HasSubstr("16 bytes at 4 of \"x\", which has 16"));
   EXPECT_THAT(message_of<InternalError>([&] {
-                writer.write_box("x", std::vector<i64>{0, 1}, std::vector<i64>{2, 3}, bytes_of(x));
+                writer.write_box("x", std::vector<i64>{0, 1}, std::vector<i64>{2, 3}, raw_bytes(x));
               }),
               HasSubstr("16 bytes for box [0, 1] to [2, 3] of \"x\", which has shape [2, 2]"));
   EXPECT_THAT(message_of<InternalError>([&] {
@@ -185,7 +185,7 @@ TEST(TensorFolderWriter, writes_one_file_if_it_fits) {
   const Scratch scratch;
   TensorFolderWriter writer =
       TensorFolderWriter::create(scratch / "model", {{"a", DType::f32, {2}}, {"b", DType::f32, {2}}});
-  writer.write("b", 0, bytes_of(std::vector<float>{1, 2}));
+  writer.write("b", 0, raw_bytes(std::vector<float>{1, 2}));
   writer.finish();
   EXPECT_EQ(values_of<float>(TensorFolder::open(scratch / "model").data("b")), (std::vector<float>{1, 2}));
   EXPECT_TRUE(std::filesystem::exists(scratch / "model/model.safetensors"));
@@ -197,7 +197,7 @@ TEST(TensorFolderWriter, starts_a_shard_where_the_next_tensor_would_not_fit) {
   TensorFolderWriter writer = TensorFolderWriter::create(
       scratch.path(), {{"a", DType::f32, {2}}, {"b", DType::f32, {3}}, {"c", DType::f32, {9}}, {"d", DType::f32, {1}}},
       20);
-  writer.write_box("c", std::vector<i64>{0}, std::vector<i64>{9}, bytes_of(rising(9)));
+  writer.write_box("c", std::vector<i64>{0}, std::vector<i64>{9}, raw_bytes(rising(9)));
   writer.finish();
   EXPECT_EQ(TensorFile::open(scratch / "model-00001-of-00003.safetensors").names(),
             (std::vector<std::string>{"a", "b"}));

@@ -27,7 +27,7 @@ TEST(Threads, a_number_of_threads_stays_although_another_thread_sets_its_own_bef
   std::latch both_set(2);
   size_t of_three = 0, of_one = 0;
   const auto count = [&](int threads, size_t& loop) {
-    use_threads(threads);
+    set_up_compute_thread(threads);
     both_set.arrive_and_wait();
     at::ones({1 << 16}).add_(1);  // an operation inside the library
     loop = threads_of_a_loop();
@@ -38,6 +38,18 @@ TEST(Threads, a_number_of_threads_stays_although_another_thread_sets_its_own_bef
   one.join();
   EXPECT_EQ(of_three, 3u);
   EXPECT_EQ(of_one, 1u);
+}
+
+TEST(Threads, a_compute_thread_records_no_views_for_autograd) {
+  const at::Tensor whole = at::ones({4});
+  bool recorded = true;
+  std::thread computing([&] {
+    set_up_compute_thread(1);
+    recorded = whole.narrow(0, 0, 2).is_view();
+  });
+  computing.join();
+  EXPECT_FALSE(recorded);
+  EXPECT_TRUE(whole.narrow(0, 0, 2).is_view());  // other threads are as they were
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ compiler::MemoryPeak peak_of(const compiler::Plans& plans) {
   return compiler::predict_memory(compiler::assemble(plan, plans, {}), plan, plans, compiler::Holdings(plans, 0));
 }
 
-i64 bytes_of(const compiler::MemoryPeak& peak, compiler::MemoryClass what) {
+i64 class_bytes(const compiler::MemoryPeak& peak, compiler::MemoryClass what) {
   return peak.bytes[static_cast<size_t>(what)];
 }
 
@@ -46,7 +46,7 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
     // A micro-batch's tokens, positions, labels and weights, and the rotary table, are counted elsewhere.
     const double feeds = kTokens * (3 * 8 + 4), table = kTokens * 16 * 4;
     const i64 taken =
-        bytes_of(peak, compiler::MemoryClass::activations) + bytes_of(peak, compiler::MemoryClass::workspace);
+        class_bytes(peak, compiler::MemoryClass::activations) + class_bytes(peak, compiler::MemoryClass::workspace);
     EXPECT_NEAR(static_cast<double>(std::max(kept.forward_peak, kept.backward_peak)) + feeds + table,
                 static_cast<double>(taken), kRounding);
   }

@@ -29,7 +29,7 @@ using Tensors = std::map<std::string, Values>;
 
 template <class T>
 Values values(DType dtype, std::vector<i64> shape, std::vector<T> list) {
-  const auto bytes = files::bytes_of(list);
+  const auto bytes = files::raw_bytes(list);
   return {dtype, std::move(shape), {bytes.begin(), bytes.end()}};
 }
 
