@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -14,7 +15,10 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
@@ -39,6 +43,7 @@ constexpr int kRunnersUp = 10;
 struct PlanOptions {
   JobOptions job;
   std::string cluster, out, sequences;
+  std::vector<std::string> degrees;
   int top = 0, steps = 1, most_buckets = 0;
   std::optional<double> seconds;
   bool explain = false, json = false;
@@ -123,6 +128,21 @@ std::vector<i64> batch_sizes(const std::string& range) {
   return sizes;
 }
 
+// The space of strategies whose only degrees are these and dp; without any the whole space.
+planner::SpaceLimits limits_of(const std::vector<std::string>& degrees) {
+  planner::SpaceLimits limits;
+  if (degrees.empty()) return limits;
+  const auto has = [&](const config::DegreeKey& key) { return std::ranges::count(degrees, key.key) > 0; };
+  for (const config::DegreeKey& key : config::degree_keys()) {
+    if (has(key)) continue;
+    if (key.axis)
+      std::erase(limits.axes, *key.axis);
+    else
+      limits.pp = {1};
+  }
+  return limits;
+}
+
 // The plans for one batch size, in the order of their simulated times.
 struct Planned {
   Opened opened;
@@ -156,8 +176,9 @@ Planned planned(const PlanOptions& options, i64 sequences, double part, const Pr
     return limit_of(result.limit, progress);
   };
   const auto start = Clock::now();
-  result.planner =
-      std::make_unique<planner::Planner>(request_of(result.opened.job, result.opened.hardware, options.steps));
+  planner::Request request = request_of(result.opened.job, result.opened.hardware, options.steps);
+  request.limits = limits_of(options.degrees);
+  result.planner = std::make_unique<planner::Planner>(std::move(request));
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
   result.found =
       search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets, search,
@@ -429,6 +450,16 @@ void add_plan(CLI::App& app, Action& action) {
           "Documents a step (default without a job file: 512). A range plans for both ends and the doublings between, "
           "and takes the number with the most tokens per second")
       ->type_name("N|LOW..HIGH");
+  std::vector<std::string> keys;
+  for (const config::DegreeKey& key : config::degree_keys()) keys.emplace_back(key.key);
+  command
+      ->add_option(
+          "--degrees", options->degrees,
+          "Degrees that strategies may have besides dp, separated by commas, such as tp,pp (default: all). The "
+          "job's own buckets compete with any")
+      ->delimiter(',')
+      ->check(CLI::IsMember(keys))
+      ->type_name("NAME,...");
   command->add_option(
       "--seconds", options->seconds,
       "Time limit of the search for the best plan, and of that for the best single strategy, which then "

@@ -131,6 +131,23 @@ def test_what_is_no_number_of_documents_is_refused(job, words):
         f"--sequences {words} is no number of documents a step. Write one, or LOW..HIGH, such as 256..1024."), result.stderr
 
 
+def test_only_degrees_that_are_allowed_are_chosen():
+    def run(context, *options):
+        return tiny.run([tiny.PROGRAM, "plan", "--model", "7b", "--context", context, "--lengths", "commoncrawl", "--cluster", "h100-80g:2x8",
+                         "--seconds", 0, "--json", *options])
+    def degrees(*arguments):
+        result = run(*arguments)
+        assert result.returncode == 0, result.stderr
+        groups = [group for bucket in json.loads(result.stdout.splitlines()[-1])["chosen"] for group in bucket["full"]["groups"]]
+        axes = {axis for group in groups for stage in group["stages"] for axis, size in stage["mesh"].items() if size > 1}
+        return axes | {"pp" for group in groups if len(group["stages"]) > 1}
+    assert {"ulysses", "ring"} <= degrees(65536)
+    assert degrees(65536, "--degrees", "tp,pp") <= {"data", "outer", "pp"}
+    assert degrees(8192, "--degrees", "tp,ulysses") <= {"data", "outer", "ulysses"}, "stages are quicker"
+    refused = run(8192, "--degrees", "tp,cp")
+    assert refused.returncode == 2 and "--degrees: cp not in {dp,tp,pp,ulysses,ring,depth,inner}" in refused.stderr, refused.stderr
+
+
 @pytest.mark.parametrize("cluster, ranks, hidden, close", [("demo", 4, 32, 0.25), ("a100-80g", 16, 1024, 0.1)])
 def test_the_planned_job_simulates_as_it_is_and_takes_about_as_long_as_announced(tmp_path, lengths, cluster, ranks, hidden, close):
     """On the demo's cluster computing and transfers take turns, which the planner's model leaves out."""
