@@ -350,6 +350,7 @@ std::string with_codecs(const Planned& planned) {
   add("gradients", &config::Compression::gradients, codecs::Codec::int8);
   add("pipeline", &config::Compression::pipeline, codecs::Codec::bf16);
   add("activations", &config::Compression::activations, codecs::Codec::bf16);
+  add("ulysses", &config::Compression::ulysses, codecs::Codec::bf16);
   add("keys", &config::Compression::keys, codecs::Codec::bf16);
   add("gathers", &config::Compression::gathers, codecs::Codec::bf16);
   if (others.empty()) return "";

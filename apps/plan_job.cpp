@@ -72,9 +72,10 @@ struct Role {
   codecs::Codec config::Compression::*codec;
   bool of_state = false;
 };
-constexpr std::array<Role, 6> kRoles{{{"gradients", &config::Compression::gradients, true},
+constexpr std::array<Role, 7> kRoles{{{"gradients", &config::Compression::gradients, true},
                                       {"pipeline", &config::Compression::pipeline},
                                       {"activations", &config::Compression::activations},
+                                      {"ulysses", &config::Compression::ulysses},
                                       {"keys", &config::Compression::keys},
                                       {"gathers", &config::Compression::gathers},
                                       {"switches", &config::Compression::switches}}};

@@ -313,7 +313,7 @@ const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica,
       for (const ir::Instr& instr : code.segment(pass).code)
         if (!instr.op) {
           sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.replica.size()));
-          if (s.strategy.compression.activations != codecs::Codec::none)
+          if (rule_of(s.strategy.compression, instr).codec != codecs::Codec::none)
             add_sends(code, instr, pattern, position, sizes);
         }
     shapes.push_back(numbers.try_emplace(sizes, static_cast<int>(numbers.size())).first->second);

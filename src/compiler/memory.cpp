@@ -443,9 +443,8 @@ class Replay {
       return ir::scratch_bytes(stage, code[i], state.pattern, state.position, state.extent.tokens);
     };
     const config::Compression& compression = compiled(t).strategy.compression;
-    const codecs::Rule encoding = compression.rule(compression.activations);
     std::vector<int> ranks;  // by position
-    if (encoding.codec != codecs::Codec::none)
+    if (compression.activations != codecs::Codec::none || compression.ulysses != codecs::Codec::none)
       ranks = compiled(t).code_ranks(t.replica(), t.stage(), place(t, t.stage()).ring);
     const codecs::Rule of_keys = compression.rule(compression.keys);
     const batch::KeyExchange exchange = key_exchange_of(t, of_keys);
@@ -457,8 +456,8 @@ class Replay {
       return allocated(rooms.values) + allocated(rooms.gradients);
     };
     const auto room = [&](size_t i) {
-      return reshard_room(encoding, stage, code[i], state.pattern, state.position, state.extent.tokens, ranks,
-                          plans_.cluster());
+      return reshard_room(rule_of(compression, code[i]), stage, code[i], state.pattern, state.position,
+                          state.extent.tokens, ranks, plans_.cluster());
     };
     const auto start = [&](size_t i) {
       for (const int b : code[i].out) {

@@ -249,6 +249,8 @@ void StageBuilder::add_reshard(int from, int to, int unit, Pass pass) {
   ir::Instr instr;
   instr.queue = ir::Queue::collective;
   instr.exchanges = exchanges(source, target);
+  instr.over_ulysses = layout::differ_along(source.layout, target.layout,
+                                            layout::factors_of(stage_.replica, layout::StageAxis::ulysses));
   instr.in = {from};
   instr.out = {to};
   instr.unit = unit;

@@ -45,6 +45,10 @@ std::map<QueueKey, i64> encoding_rooms(const ir::Program& program, int rank, con
   return rooms;
 }
 
+codecs::Rule rule_of(const config::Compression& compression, const ir::Instr& reshard) {
+  return compression.rule(reshard.over_ulysses ? compression.ulysses : compression.activations);
+}
+
 i64 reshard_room(const codecs::Rule& rule, const ir::StageCode& stage, const ir::Instr& reshard, size_t pattern,
                  int position, i64 tokens, std::span<const int> ranks, const cluster::Cluster& cluster) {
   if (rule.codec == codecs::Codec::none) return 0;

@@ -8,6 +8,7 @@
 #include "cluster/cluster.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/order.hpp"
+#include "ir/code.hpp"
 #include "ir/program.hpp"
 
 namespace switchyard::compiler {
@@ -28,6 +29,8 @@ i64 wire_bytes(const ir::Task& task, DType type, const cluster::Cluster& cluster
 /// Queues that encode nothing are left out.
 std::map<QueueKey, i64> encoding_rooms(const ir::Program& program, int rank, const Plans& plans);
 
+/// How the messages of a reshard are encoded.
+codecs::Rule rule_of(const config::Compression& compression, const ir::Instr& reshard);
 /// Memory for what the rank at a position encodes of a reshard: the most of its steps. ranks: by position.
 i64 reshard_room(const codecs::Rule& rule, const ir::StageCode& stage, const ir::Instr& reshard, size_t pattern,
                  int position, i64 tokens, std::span<const int> ranks, const cluster::Cluster& cluster);

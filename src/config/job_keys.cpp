@@ -248,8 +248,13 @@ auto compression_keys() {
           .one_of(any),
       Row<Settings, &S::compression, &C::activations>(
           "compression.activations",
-          "codec of activations, and of their gradients, that the ranks of a stage exchange (tp, ulysses). "
-          "Statistics of norms and losses are never encoded.")
+          "codec of activations, and of their gradients, that the ranks of a stage exchange for tensor parallelism "
+          "(tp). Statistics of norms and losses are never encoded.")
+          .one_of(any),
+      Row<Settings, &S::compression, &C::ulysses>("compression.ulysses",
+                                                  "codec of activations, and of their gradients, that the ranks of a "
+                                                  "stage exchange to get from tokens to heads "
+                                                  "and back (ulysses).")
           .one_of(any),
       Row<Settings, &S::compression, &C::keys>(
           "compression.keys",

@@ -67,13 +67,15 @@ enum class CompressedLinks { all, hosts };
 enum class ErrorFeedback { automatic, on, off };
 
 /// How messages are encoded, by what they carry: gradients of runs and phases to their owners; activations and their
-/// gradients between pipeline stages, and those that the ranks of a stage exchange; keys and values of attention, and
-/// their gradients, between ring ranks; parameters that are gathered for runs; parameters that move to the strategy in
-/// a hot switch, and sums of gradients on their way to home's further copies, which all ranks must have alike. hosts:
-/// only messages between hosts are encoded. smallest: those of fewer bytes are not.
+/// gradients between pipeline stages, those that the ranks of a stage exchange for tensor parallelism, and those that
+/// they exchange where ulysses goes from tokens to heads or back; keys and values of attention, and their gradients,
+/// between ring ranks; parameters that are gathered for runs; parameters that move to the strategy in a hot switch, and
+/// sums of gradients on their way to home's further copies, which all ranks must have alike. hosts: only messages
+/// between hosts are encoded. smallest: those of fewer bytes are not.
 struct Compression {
   codecs::Codec gradients = codecs::Codec::none, pipeline = codecs::Codec::none, activations = codecs::Codec::none,
-                keys = codecs::Codec::none, gathers = codecs::Codec::none, switches = codecs::Codec::none;
+                ulysses = codecs::Codec::none, keys = codecs::Codec::none, gathers = codecs::Codec::none,
+                switches = codecs::Codec::none;
   ErrorFeedback error_feedback = ErrorFeedback::automatic;
   CompressedLinks links = CompressedLinks::all;
   Bytes smallest{4096};

@@ -100,19 +100,20 @@ std::string text_of(const Compression& compression) {
   if (compression == Compression()) return "";
   return fmt::format(
       ",\n  \"compression\": {{\"gradients\": \"{}\", \"error_feedback\": \"{}\", \"pipeline\": \"{}\", "
-      "\"activations\": \"{}\", \"keys\": \"{}\", "
+      "\"activations\": \"{}\", \"ulysses\": \"{}\", \"keys\": \"{}\", "
       "\"gathers\": \"{}\", \"switches\": \"{}\", \"links\": \"{}\", \"smallest\": {}}}",
       name_of(compression.gradients), name_of(compression.error_feedback), name_of(compression.pipeline),
-      name_of(compression.activations), name_of(compression.keys), name_of(compression.gathers),
-      name_of(compression.switches), name_of(compression.links), compression.smallest.count);
+      name_of(compression.activations), name_of(compression.ulysses), name_of(compression.keys),
+      name_of(compression.gathers), name_of(compression.switches), name_of(compression.links),
+      compression.smallest.count);
 }
 
 // Codecs have the choices of the job's keys.
 Compression read_compression(const Node& node) {
   using codecs::Codec;
-  node.expect_keys(
-      {"gradients", "error_feedback", "pipeline", "activations", "keys", "gathers", "switches", "links", "smallest"},
-      {});
+  node.expect_keys({"gradients", "error_feedback", "pipeline", "activations", "ulysses", "keys", "gathers", "switches",
+                    "links", "smallest"},
+                   {});
   Compression read;
   if (node.has("gradients"))
     read.gradients =
@@ -128,6 +129,7 @@ Compression read_compression(const Node& node) {
   };
   any("pipeline", read.pipeline);
   any("activations", read.activations);
+  any("ulysses", read.ulysses);
   any("keys", read.keys);
   any("gathers", read.gathers);
   if (node.has("switches")) read.switches = node["switches"].choice({Codec::none, Codec::lossless});

@@ -27,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 21> kSettings{{{"zero"},
+constexpr std::array<Setting, 22> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -42,6 +42,7 @@ constexpr std::array<Setting, 21> kSettings{{{"zero"},
                                              {"compression.error_feedback"},
                                              {"compression.pipeline"},
                                              {"compression.activations"},
+                                             {"compression.ulysses"},
                                              {"compression.keys"},
                                              {"compression.gathers"},
                                              {"compression.switches"},

@@ -36,17 +36,19 @@ bool same_sizes(const Buffer& buffer, int a, int b);
 enum class Queue { compute, forward, backward, bulk, gather, switching, collective };
 
 /// One operation. op == null: a reshard, out[0] from in[0] by one of `exchanges`, of which there is one for each of the
-/// stage's patterns of hosts. first_partial[position]: this position may add terms that must count once (biases).
-/// queue: operators compute; reshards are collectives, which are launched at their place in the list and then run
-/// beside the instructions behind it. after: positions in the segment of the collectives that end before this
-/// instruction starts. drop: activations that nothing reads later in this segment (nor in the backward segment); they
-/// are dropped when the instruction has ended.
+/// stage's patterns of hosts; over_ulysses: with it ulysses goes from tokens to heads or back.
+/// first_partial[position]: this position may add terms that must count once (biases). queue: operators compute;
+/// reshards are collectives, which are launched at their place in the list and then run beside the instructions behind
+/// it. after: positions in the segment of the collectives that end before this instruction starts. drop: activations
+/// that nothing reads later in this segment (nor in the backward segment); they are dropped when the instruction has
+/// ended.
 struct Instr {
   std::shared_ptr<const Operator> op;
   Queue queue = Queue::compute;
   std::vector<std::shared_ptr<const layout::Exchange>> exchanges;
   std::vector<int> in, out, after, drop;
   std::vector<bool> first_partial;
+  bool over_ulysses = false;
   int unit = 0;
   Pass pass = Pass::F;
 };

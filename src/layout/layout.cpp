@@ -107,6 +107,16 @@ void validate(const Mesh& mesh) {
         mesh.ranks);
 }
 
+bool differ_along(const Layout& a, const Layout& b, std::span<const int> axes) {
+  const auto has = [](const std::vector<int>& list, int axis) { return std::ranges::count(list, axis) > 0; };
+  return std::ranges::any_of(axes, [&](int axis) {
+    if (has(a.partial, axis) != has(b.partial, axis)) return true;
+    return !std::ranges::equal(a.split, b.split, [&](const std::vector<int>& one, const std::vector<int>& other) {
+      return has(one, axis) == has(other, axis);
+    });
+  });
+}
+
 bool is_first_copy(const Mesh& mesh, const Layout& layout, int position) {
   for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {
     const auto has = [axis](const std::vector<int>& axes) { return std::ranges::find(axes, axis) != axes.end(); };

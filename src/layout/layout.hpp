@@ -2,6 +2,7 @@
 // Source: named-axis meshes as in GSPMD (arXiv 2105.04663), with uneven cuts and ordered nested splits.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,9 @@ struct Layout {
 /// Whether the rank at `position` has the first of the copies: along axes that neither cut nor have partials it is at
 /// 0.
 bool is_first_copy(const Mesh& mesh, const Layout& layout, int position);
+/// Whether the parts along one of the axes differ in the two layouts: another dim is cut, or copies or partials are
+/// there instead.
+bool differ_along(const Layout& a, const Layout& b, std::span<const int> axes);
 /// No dim split, nothing partial.
 Layout replicated(int dims);
 std::string to_string(const Mesh& mesh, const Layout& layout);

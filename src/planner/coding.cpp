@@ -45,8 +45,8 @@ config::Compression worthwhile(const config::Compression& allowed, const Precisi
     inside = inside || codings.inside;
   };
   keep(&config::Compression::gradients, precision.state);
-  for (const auto role :
-       {&config::Compression::pipeline, &config::Compression::activations, &config::Compression::gathers})
+  for (const auto role : {&config::Compression::pipeline, &config::Compression::activations,
+                          &config::Compression::ulysses, &config::Compression::gathers})
     keep(role, precision.compute);
   if (!any) return {};
   if (!inside) left.links = config::CompressedLinks::hosts;

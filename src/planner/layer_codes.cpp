@@ -164,8 +164,7 @@ std::vector<simulator::SegmentTimer> LayerCodes::timers(const ir::StageCode& sta
        first += wide) {
     std::vector<int> ranks(static_cast<size_t>(wide));
     std::iota(ranks.begin(), ranks.end(), first);
-    timers.emplace_back(stage, segment, ir::kWhole, ranks, hardware_, placement_,
-                        simulator::SegmentEncoding{.activations = compression_.rule(compression_.activations)});
+    timers.emplace_back(stage, segment, ir::kWhole, ranks, hardware_, placement_, compression_);
   }
   return timers;
 }

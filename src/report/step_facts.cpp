@@ -88,7 +88,6 @@ class LinkCounter {
     const compiler::RingKeys keys = compiler::ring_keys(strategy, task.replica(), task.stage(), mb, plans_.cluster());
     const std::vector<std::vector<int>>& ranks = keys.ranks;
     const config::Compression& compression = strategy.strategy.compression;
-    const codecs::Rule encoding = compression.rule(compression.activations);
     for (size_t i = range.first; i < range.end; ++i) {
       const ir::Instr& instr = segment.code[i];
       for (size_t ring = 0; ring < ranks.size(); ++ring)
@@ -96,7 +95,8 @@ class LinkCounter {
           add_statistic_sums(ranks[ring], stage, instr, mb.T[ring]);
         else
           for (const layout::Step& step : instr.exchanges[ir::pattern_of(stage, ranks[ring], plans_.cluster())]->steps)
-            add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring], encoding);
+            add_step(ranks[ring], stage, stage.buffers[static_cast<size_t>(instr.in[0])], step, mb.T[ring],
+                     compiler::rule_of(compression, instr));
       add_keys(keys, stage, instr, compression.rule(compression.keys));
     }
   }

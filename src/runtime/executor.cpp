@@ -397,7 +397,7 @@ struct Executor::Step {
                               .collectives = {channel_within(task, Within::collectives).id, stage.ranks},
                               .collective_row = row(Within::collectives),
                               .pattern = stage.pattern,
-                              .encoding = compression.rule(compression.activations),
+                              .compression = compression,
                               .served = stage.served.empty() ? nullptr : &stage.served,
                               .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
                               .ring = {.channel = channel_within(task, Within::ring),

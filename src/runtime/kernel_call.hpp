@@ -11,6 +11,7 @@
 #include "codecs/rule.hpp"
 #include "comm/fabric.hpp"
 #include "config/rope_scaling.hpp"
+#include "config/strategy.hpp"
 #include "ir/code.hpp"
 #include "runtime/feeds.hpp"
 #include "runtime/flight.hpp"
@@ -54,8 +55,8 @@ struct RingLink {
 
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
 /// running row number. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which collectives run
-/// beside operators; null: they run where they are launched. encoding: of what collectives send. served: what of them
-/// the fabric serves by calls of its own; null: nothing.
+/// beside operators; null: they run where they are launched. compression: of what collectives send. served: what of
+/// them the fabric serves by calls of its own; null: nothing.
 struct ReplicaLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
@@ -63,7 +64,7 @@ struct ReplicaLink {
   comm::Channel collectives{};
   i64* collective_row = nullptr;
   size_t pattern = 0;
-  codecs::Rule encoding{};
+  config::Compression compression{};
   const ServedStretches* served = nullptr;
   Stream* stream = nullptr;
   RingLink ring{};
@@ -147,6 +148,7 @@ class Reshard {
   i64 unit_;  // tokens of a unit
   i64 row_;   // of the transaction before its first one
   ReplicaLink replica_;
+  codecs::Rule encoding_;
   at::Tensor input_, output_, scratch_, room_;
 };
 void run_reshard(KernelCall&);

@@ -103,7 +103,7 @@ double rest_before_call(const cluster::Device& device, size_t calls, double busy
 
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
                            const std::vector<int>& ranks, const cluster::Hardware& hardware,
-                           const cluster::Cluster& placement, const SegmentEncoding& encoding)
+                           const cluster::Cluster& placement, const config::Compression& compression)
     : stage_(stage),
       segment_(segment),
       piece_(piece),
@@ -111,7 +111,7 @@ SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segmen
       ranks_(ranks),
       hardware_(hardware),
       placement_(placement),
-      encoding_(encoding) {
+      compression_(compression) {
   for (size_t i = range_.first; i < range_.end; ++i) add(segment.code[i]);
 }
 
@@ -122,7 +122,10 @@ void SegmentTimer::add(const ir::Instr& instr) {
     const ir::Type& type = buffer(instr.in[0]).type;
     const size_t pattern = ir::pattern_of(stage_, ranks_, placement_);
     for (const layout::Step& step : instr.exchanges[pattern]->steps) {
-      Exchange exchange{.messages = {}, .type = type.dtype, .by_tokens = ir::has_dim(type, ir::kTokens)};
+      Exchange exchange{.messages = {},
+                        .type = type.dtype,
+                        .by_tokens = ir::has_dim(type, ir::kTokens),
+                        .encoding = compiler::rule_of(compression_, instr)};
       for (const layout::Part& part : step.parts) {
         i64 own = 0;
         for (const layout::Piece& piece : part.receives) {
@@ -179,7 +182,7 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
   }
   if (const auto* x = std::get_if<Exchange>(&a)) {
     const auto& y = std::get<Exchange>(b);
-    return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied &&
+    return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied && x->encoding == y.encoding &&
            same_list(x->messages, y.messages);
   }
   if (const auto* x = std::get_if<Keys>(&a)) return *x == std::get<Keys>(b);
@@ -417,12 +420,12 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   CodingTime coding(hardware_.device);
   for (cost::Message& message : messages) {
     message.bytes *= tokens;
-    if (encoding_.activations.codec == codecs::Codec::none || message.from == message.to) continue;
+    if (exchange.encoding.codec == codecs::Codec::none || message.from == message.to) continue;
     const i64 elements = message.bytes / size_of(exchange.type);
-    coding.add(compiler::codec_of(encoding_.activations, exchange.type, elements, message.from, message.to, placement_),
+    coding.add(compiler::codec_of(exchange.encoding, exchange.type, elements, message.from, message.to, placement_),
                exchange.type, elements, message.from, message.to);
     message.bytes =
-        compiler::wire_bytes(encoding_.activations, exchange.type, elements, message.from, message.to, placement_);
+        compiler::wire_bytes(exchange.encoding, exchange.type, elements, message.from, message.to, placement_);
   }
   const double copied =
       static_cast<double>(exchange.copied * tokens);  // most elements that a rank takes over from itself
@@ -444,6 +447,7 @@ const cost::Exchange& SegmentTimer::passed_on(const Keys& passed, TimedKeys& key
 cost::Exchange SegmentTimer::exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const {
   std::vector<cost::Message> messages;
   CodingTime coding(hardware_.device);
+  const codecs::Rule encoding = compression_.rule(compression_.keys);
   for (size_t position = 0; position < passed.columns.size(); ++position) {
     const batch::KeyExchange& exchange = keys.exchanges[position];
     const auto& rounds = passed.summed ? exchange.returns : exchange.rounds;
@@ -456,9 +460,9 @@ cost::Exchange SegmentTimer::exchange_of(const Keys& passed, const compiler::Rin
       messages.push_back(
           {.from = from,
            .to = to,
-           .bytes = compiler::key_wire_bytes(encoding_.keys, passed.type, message.count, columns, from, to, placement_),
+           .bytes = compiler::key_wire_bytes(encoding, passed.type, message.count, columns, from, to, placement_),
            .summed = passed.summed});
-      const codecs::Codec codec = compiler::codec_of(encoding_.keys, passed.type, elements, from, to, placement_);
+      const codecs::Codec codec = compiler::codec_of(encoding, passed.type, elements, from, to, placement_);
       for (int part = 0; part < 2; ++part) coding.add(codec, passed.type, elements, from, to);
     }
   }

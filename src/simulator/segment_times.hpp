@@ -70,11 +70,6 @@ class Queues {
   int ended_ = 0;
 };
 
-/// What is encoded of a segment's messages: activations that reshards exchange; keys of ring attention.
-struct SegmentEncoding {
-  codecs::Rule activations{}, keys{};
-};
-
 /// What the ring ranks of a run's micro-batch pass on. How long that takes is the same for all of them and in all
 /// passes.
 struct TimedKeys {
@@ -96,7 +91,7 @@ class SegmentTimer {
   /// piece: of the segment; ir::kWhole: all of it.
   SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece, const std::vector<int>& ranks,
                const cluster::Hardware& hardware, const cluster::Cluster& placement,
-               const SegmentEncoding& encoding = {});
+               const config::Compression& compression = {});
   /// The segment's times for a micro-batch of T tokens. keys: what ring ranks pass on meanwhile, of which the timer's
   /// ranks are the `ring`th; null: nothing. What attention takes for pairs is then in the fixed times of its blocks,
   /// unless they are not known (no SeenKeys).
@@ -117,6 +112,7 @@ class SegmentTimer {
     i64 copied = 0;
     DType type{};
     bool by_tokens = false;
+    codecs::Rule encoding{};
   };
   // Statistics that operators sum among ranks.
   struct Sums {
@@ -171,7 +167,7 @@ class SegmentTimer {
   const std::vector<int> ranks_;
   const cluster::Hardware& hardware_;
   const cluster::Cluster& placement_;
-  const SegmentEncoding encoding_;
+  const config::Compression compression_;
   std::vector<Kind> kinds_;                  // each once
   std::vector<std::vector<size_t>> pieces_;  // of an instruction
 };

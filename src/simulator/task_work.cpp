@@ -194,9 +194,8 @@ const TimedSegment& TaskWork::times_of(const Task& t) {
 
 SegmentTimer TaskWork::timer_of(const Task& t, const std::vector<int>& ranks) const {
   const ir::StageCode& stage = stage_of(t);
-  const config::Compression& compression = strategy_of(t).strategy.compression;
   return SegmentTimer(stage, stage.segment(t.pass()), t.piece(), ranks, hardware_, plans_.cluster(),
-                      {compression.rule(compression.activations), compression.rule(compression.keys)});
+                      strategy_of(t).strategy.compression);
 }
 
 const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {

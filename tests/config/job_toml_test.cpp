@@ -74,7 +74,8 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
                               "packing = \"balanced\", ring_degree = \"document\", exchange = \"gather\", "
                               "zero = 1, every = 1, compression.gradients = \"none\", compression.error_feedback = "
                               "\"auto\", compression.pipeline = \"none\", compression.activations = \"none\", "
-                              "compression.keys = \"none\", compression.gathers = \"none\", "
+                              "compression.ulysses = \"none\", compression.keys = \"none\", compression.gathers = "
+                              "\"none\", "
                               "compression.switches = \"none\", compression.links = \"all\", "
                               "compression.smallest = \"4 KiB\" }\n"));
   EXPECT_THAT(text, Not(HasSubstr("[batch]\nsequences")));

@@ -42,6 +42,7 @@ Strategy uneven() {
   strategy.compression = {.gradients = codecs::Codec::int4,
                           .pipeline = codecs::Codec::zfp16,
                           .activations = codecs::Codec::zfp8,
+                          .ulysses = codecs::Codec::fp8,
                           .keys = codecs::Codec::bf16,
                           .gathers = codecs::Codec::fp8,
                           .switches = codecs::Codec::lossless,

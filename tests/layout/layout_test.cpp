@@ -76,6 +76,19 @@ TEST(Layouts, key_weights_of_two_heads_are_cut_on_heads) {
   EXPECT_THAT(boxes(expand(kPair, cut, kKeys)), ElementsAre("0:[0,16)x[0,64)", "1:[16,32)x[0,64)"));
 }
 
+TEST(Layouts, differ_along_the_axes_that_cut_or_sum_something_else) {
+  const Layout tokens{{{0, 1}, {}}, {}}, heads{{{1}, {0}}, {}}, copies{{{1}, {}}, {}}, partials{{{1}, {}}, {0}};
+  const std::vector<int> first = {0}, second = {1}, both = {0, 1};
+  for (const Layout& other : {heads, copies, partials}) {
+    EXPECT_TRUE(differ_along(tokens, other, first));
+    EXPECT_FALSE(differ_along(tokens, other, second));
+    EXPECT_TRUE(differ_along(other, tokens, both));
+    EXPECT_FALSE(differ_along(other, other, both));
+  }
+  EXPECT_TRUE(differ_along(copies, partials, first));
+  EXPECT_FALSE(differ_along(tokens, heads, {}));
+}
+
 TEST(Layouts, partial_axes_number_the_partials_first_axis_first) {
   const Layout layout{{{}, {}}, {1, 0}};
   EXPECT_EQ(to_string(kSquare, layout), "{},{} partial {tp,dp}");

@@ -64,6 +64,7 @@ inline config::Compression some_codecs(unsigned seed) {
   return {.gradients = seed % 2 == 0 ? Codec::int8 : Codec::top_32,
           .pipeline = Codec::fp8,
           .activations = Codec::int8,
+          .ulysses = Codec::int8,
           .gathers = Codec::int8,
           .links = seed % 4 == 1 ? config::CompressedLinks::hosts : config::CompressedLinks::all};
 }

@@ -26,6 +26,7 @@ config::Compression all_of(Codec gradients, Codec activations, Codec gathers, Co
   return {.gradients = gradients,
           .pipeline = activations,
           .activations = activations,
+          .ulysses = activations,
           .keys = activations,
           .gathers = gathers,
           .switches = switches,
@@ -179,7 +180,7 @@ i64 announced_activations(const ir::Program& program, const batch::StepPlan& pla
       for (const layout::Step& step : run.instr.exchanges[ir::pattern_of(run.stage, ranks, plans.cluster())]->steps)
         for (const layout::Part& part : step.parts)
           for (const layout::Piece& piece : part.sends)
-            bytes += compiler::wire_bytes(compression.rule(compression.activations), from.type.dtype,
+            bytes += compiler::wire_bytes(compiler::rule_of(compression, run.instr), from.type.dtype,
                                           ir::scaled(from, piece.box, unit).elements(),
                                           ranks[static_cast<size_t>(part.rank)], ranks[static_cast<size_t>(piece.peer)],
                                           plans.cluster());
@@ -252,11 +253,35 @@ TEST(Compression, TheFabricCountsTheBytesThatTheProgramAnnounces) {
     }
 }
 
+TEST(Compression, WhatTensorParallelismAndUlyssesExchangeHasCodecsOfItsOwn) {
+  const Job job{{"tp=2,ulysses=2"}};
+  const std::vector<Documents> batch = {tiny_documents(11, 1)};
+  const auto exchanged = [&](Codec activations, Codec ulysses) {
+    const compiler::Plans plans = plans_of(job, {.activations = activations, .ulysses = ulysses, .smallest = {0}});
+    CountingFabric::Counts counts;
+    const TinyRun run = run_tiny(plans, batch, {.bounds = job.bounds, .wrap = [&](std::unique_ptr<comm::Fabric> inner) {
+                                                  return std::make_unique<CountingFabric>(std::move(inner), counts);
+                                                }});
+    EXPECT_THAT(run.ends, Each(IsEmpty()));
+    i64 bytes = 0;
+    for (const auto& [task, of_task] : counts.bytes)
+      if (task.first.starts_with("reshard ")) bytes += of_task;
+    const batch::StepPlan plan = tiny_batch(0, batch[0], plans, job.bounds);
+    EXPECT_EQ(bytes, announced_activations(compiler::assemble(plan, plans, {}), plan, plans));
+    return bytes;
+  };
+  const i64 plain = exchanged(Codec::none, Codec::none), tensor = exchanged(Codec::int8, Codec::none),
+            heads = exchanged(Codec::none, Codec::int8), both = exchanged(Codec::int8, Codec::int8);
+  EXPECT_LT(tensor, plain);
+  EXPECT_LT(heads, plain);
+  EXPECT_EQ(both + plain, tensor + heads);
+}
+
 TEST(Compression, MemoryOfEncodedMessagesIsPredictedToTheByte) {
   kernels::install_rank_allocator();
-  for (const auto& [spec, exact] :
-       {std::pair("4,1,1", true), std::pair("2,2,1", true), std::pair("dp=4,zero=3", true), std::pair("ring=4", true),
-        std::pair("ring=4,exchange=ring", true), std::pair("1,4,1", true), std::pair("2,1,2", false)})
+  for (const auto& [spec, exact] : {std::pair("4,1,1", true), std::pair("2,2,1", true), std::pair("dp=4,zero=3", true),
+                                    std::pair("ring=4", true), std::pair("ring=4,exchange=ring", true),
+                                    std::pair("1,4,1", true), std::pair("ulysses=4", true), std::pair("2,1,2", false)})
     for (const Codec codec : {Codec::int8, Codec::lossless, Codec::top_32}) {
       SCOPED_TRACE(spec);
       const Job job{{spec}, {kLongest}, 4, 2, 1, precision_from("fp32")};

@@ -64,7 +64,7 @@ TEST(SegmentTimes, of_encoded_collectives_are_those_of_their_bytes_and_of_coding
     const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr->in[0])];
     const ir::Segment alone{Pass::F, {*instr}, {}, {}};
     const SegmentTimes times = SegmentTimer(stage, alone, ir::kWhole, ranks, hardware, plans.cluster(),
-                                            {.activations = {.codec = codecs::Codec::int8}})
+                                            {.activations = codecs::Codec::int8, .smallest = {0}})
                                    .at(32);
     const i64 part = 32 / 4 * from.type.shape.size[1];
     const auto plain = static_cast<double>(part * size_of(from.type.dtype)),

@@ -442,9 +442,9 @@ def test_the_explanation_follows_the_plans(job):
     result = plan(job, "--explain")
     assert result.returncode == 0 and "It is limited by " in result.stdout and "What would change it:" in result.stdout, result.stderr
     assert "  devices twice as fast: " in result.stdout
-    assert " codecs that the job doesn't allow (gradients int8, pipeline bf16, activations bf16, keys bf16, gathers bf16): " in flat(result.stdout)
+    assert " codecs that the job doesn't allow (gradients int8, pipeline bf16, activations bf16, ulysses bf16, keys bf16, gathers bf16): " in flat(result.stdout)
     some = flat(plan(job, "--explain", "--set", "compression.gradients=int8").stdout)
-    assert " codecs that the job doesn't allow (pipeline bf16, activations bf16, keys bf16, gathers bf16): " in some
+    assert " codecs that the job doesn't allow (pipeline bf16, activations bf16, ulysses bf16, keys bf16, gathers bf16): " in some
 
 
 def test_memory_is_reported_by_the_budget(job):

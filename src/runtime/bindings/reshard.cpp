@@ -15,20 +15,21 @@ Reshard::Reshard(const KernelCall& call)
       unit_(ir::token_unit(call.stage.replica, call.feeds.T)),
       row_(*call.replica.collective_row),
       replica_(call.replica),
+      encoding_(compiler::rule_of(call.replica.compression, call.instr)),
       input_(call.in[0]),
       output_(call.out[0]) {
   *call.replica.collective_row += static_cast<i64>(exchange_.steps.size());
   const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.replica.pattern, call.position, call.feeds.T);
   if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
-  if (replica_.encoding.codec == codecs::Codec::none) return;
-  const i64 room = compiler::reshard_room(replica_.encoding, call.stage, call.instr, replica_.pattern, call.position,
+  if (encoding_.codec == codecs::Codec::none) return;
+  const i64 room = compiler::reshard_room(encoding_, call.stage, call.instr, replica_.pattern, call.position,
                                           call.feeds.T, replica_.collectives.ranks, replica_.fabric->cluster());
   if (room > 0) room_ = empty({room}, DType::u8, at::kCPU);
 }
 
 codecs::Codec Reshard::codec_of(const layout::Piece& piece) const {
-  if (replica_.encoding.codec == codecs::Codec::none) return codecs::Codec::none;
-  return compiler::codec_of(replica_.encoding, from_.type.dtype, ir::scaled(from_, piece.box, unit_).elements(),
+  if (encoding_.codec == codecs::Codec::none) return codecs::Codec::none;
+  return compiler::codec_of(encoding_, from_.type.dtype, ir::scaled(from_, piece.box, unit_).elements(),
                             replica_.collectives.ranks[position_], rank_of(piece), replica_.fabric->cluster());
 }
 
@@ -46,7 +47,7 @@ at::Tensor Reshard::view(layout::Place place, const layout::Box& units) const {
 
 // The longest stretch that begins with this step.
 const ServedStretch* Reshard::served_from(size_t step) const {
-  if (!replica_.served || replica_.encoding.codec != codecs::Codec::none) return nullptr;
+  if (!replica_.served || encoding_.codec != codecs::Codec::none) return nullptr;
   const auto of_exchange = replica_.served->find(&exchange_);
   if (of_exchange == replica_.served->end()) return nullptr;
   const auto found = std::ranges::find(of_exchange->second, step, [](const auto& s) { return s.stretch->first; });
