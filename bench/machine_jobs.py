@@ -1,4 +1,4 @@
-"""Writes, trains and times jobs of two ranks with one thread each, for the scripts of this folder."""
+"""Writes, trains and times jobs of two ranks with one thread each, or of one GPU, for the scripts of this folder."""
 
 import argparse
 import json
@@ -16,6 +16,8 @@ from switchyard_data.indexed import IndexedWriter  # noqa: E402
 VOCAB = 4096
 RANKS, STEPS = 2, 5
 HOSTS = "switchyard"  # the test hosts' name
+TWO_THREADS = {"ranks": RANKS, "threads": 1, "precision": "fp32"}
+ONE_GPU = {"ranks": 1, "device": "cuda", "precision": "bf16"}
 
 
 def arguments_of(description, rounds, what):
@@ -44,13 +46,13 @@ def gpt2(hidden, **settings):
             "max_positions": 8192} | settings
 
 
-def job(strategy, lengths, documents, sizes=None, **settings):
+def job(strategy, lengths, documents, sizes=None, run=None, **settings):
     """lengths: of all documents, or a list to draw from. strategy: of one bucket, or a list of (max_length, strategy),
-    the longest first."""
+    the longest first. run: keys of [run], TWO_THREADS if there are none."""
     buckets = (strategy if isinstance(strategy, list)
                else [(max(lengths) if isinstance(lengths, list) else lengths, strategy)])
     return {"model": sizes or model(256), "lengths": lengths, "documents": documents, "buckets": buckets,
-            "parallel": settings}
+            "parallel": settings, "run": run or TWO_THREADS}
 
 
 MIXED = [256, 256, 256, 256, 512, 512, 1024, 4096]
@@ -72,8 +74,7 @@ def write_job(folder, spec):
     longest = max(lengths)
     sections = {"model": spec["model"], "data": {"path": str(folder)},
                 "batch": {"sequences": spec["documents"], "context": longest},
-                "parallel": spec["parallel"], "run": {"steps": STEPS, "ranks": RANKS, "threads": 1,
-                                                      "precision": "fp32"}}
+                "parallel": spec["parallel"], "run": {"steps": STEPS} | spec["run"]}
     lines = ["seed = 1"]
     for section, keys in sections.items():
         lines += [f"[{section}]"] + [f"{key} = {toml(value)}" for key, value in keys.items()]
@@ -92,10 +93,10 @@ def call(*words, **options):
 
 
 class Machine:
-    """The place where jobs run: this machine's threads, or hosts of the tool."""
+    """The place where jobs run: this machine's threads or its GPU, or hosts of the tool."""
 
-    def __init__(self, arguments, folder, rates=None):
-        self.arguments, self.folder, self.rates = arguments, folder, rates
+    def __init__(self, arguments, folder, rates=None, cuda=False):
+        self.arguments, self.folder, self.rates, self.cuda = arguments, folder, rates, cuda
         self.launcher = []
         if rates:
             self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle",
@@ -109,14 +110,18 @@ class Machine:
         self.profile = (self.arguments.profile if self.arguments.profile and not self.rates
                         else self.folder / "profile.json")
         if self.profile == self.folder / "profile.json":
-            words = [self.arguments.program, "profile", "--threads", 1, "--out", self.profile]
-            call(*self.launcher, *words, *([] if self.rates else ["--ranks", RANKS]))
+            call(*self.launcher, self.arguments.program, "profile", *self.measured_by(), "--out", self.profile)
             time.sleep(self.arguments.settle)
         return self
 
     def __exit__(self, *_):
         if self.rates:
             call(self.arguments.cluster, "down", "--name", HOSTS)
+
+    def measured_by(self):
+        if self.cuda:
+            return ["--cuda", "--ranks", 1, "--precision", "bf16", "--head-dim", 128]
+        return ["--threads", 1, *([] if self.rates else ["--ranks", RANKS])]
 
     def measured(self, path):
         """Seconds of each step except the first, which warms up, and the highest peak of any rank in bytes."""

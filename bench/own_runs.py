@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 """Compares measured steps of jobs with `switchyard simulate`, as a table in Markdown.
 
-    bench/own_runs.py [--program build/switchyard] [--cluster TOOL] [--only WORD]... [--rounds N] [--profile FILE]
-                      [--settle SECONDS] [--out FOLDER]
+    bench/own_runs.py [--program build/switchyard] [--cluster TOOL | --cuda] [--only WORD]... [--rounds N]
+                      [--profile FILE] [--settle SECONDS] [--out FOLDER]
 
 Two ranks of one thread each, which don't share cores; with --cluster also on hosts with slow links (TOOL up, run, down
-as for demo_on_hosts.py), at two rates. A round profiles the machine with other jobs and then trains every job. Machines
+as for demo_on_hosts.py), at two rates; or with --cuda one rank on a GPU of about 80 GB. A round profiles the machine with other jobs and then trains every job. Machines
 with several users change their speed by a fifth within minutes, so the table compares the mean of the predictions with
 the median of the steps over all rounds. Memory is the highest peak of any rank, predicted by the simulator and measured
-by the allocator. Writes own_runs.md and own_runs.jsonl to --out. Exit status 1: the mean error is above 4%, the worst
+by the allocator. Writes own_runs.md and own_runs.jsonl to --out, with --cuda gpu_runs.md and gpu_runs.jsonl. Exit status 1: the mean error is above 4%, the worst
 above 10%, or memory is off by more than 5%.
 """
 
@@ -19,7 +19,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine_jobs import MIXED, STEPS, Machine, arguments_of, gpt2, job, median, model, write_job
+from machine_jobs import MIXED, ONE_GPU, STEPS, Machine, arguments_of, gpt2, job, median, model, write_job
 
 ROUNDS = 3
 RATES = [("100mbit", "800mbit"), ("400mbit", "2000mbit")]
@@ -89,11 +89,40 @@ ON_HOSTS = {
 }
 
 
+def wide(hidden, layers, ffn, **settings):
+    """A model for a GPU: heads of 128 features."""
+    return {"hidden_size": hidden, "layers": layers, "heads": hidden // 128, "kv_heads": hidden // 128,
+            "ffn_size": ffn, "vocab_size": 32000} | settings
+
+
+def on_gpu(lengths, documents, sizes, micro_batch_tokens, **settings):
+    return job("1,1,1", lengths, documents, sizes, ONE_GPU, micro_batch_tokens=micro_batch_tokens, **settings)
+
+
+OF_7B, OF_1B, SMALL = wide(4096, 4, 11008), wide(2048, 16, 5504), wide(1024, 12, 2816)
+LONG_TAIL = [32768] + 4 * [4096] + 32 * [512]
+ON_A_GPU = {
+    "7B width, length 4096": on_gpu(4096, 8, OF_7B, 8192),
+    "7B width, length 32768": on_gpu(32768, 1, OF_7B, 32768),
+    "7B width, a long tail": on_gpu(LONG_TAIL, 37, OF_7B, 32768),
+    "7B width, length 1024, full recomputation": on_gpu(1024, 32, OF_7B, 8192, recompute="full"),
+    "1B, length 4096": on_gpu(4096, 8, OF_1B, 16384),
+    "1B, length 1000": on_gpu(1000, 32, OF_1B, 8192),
+    "1B, length 7000": on_gpu(7000, 4, OF_1B, 7168),
+    "heads that share keys, length 8192": on_gpu(8192, 4, wide(3072, 8, 8192, kv_heads=8), 8192),
+    "small, length 512": on_gpu(512, 64, SMALL, 16384),
+    "small, mixed lengths": on_gpu(MIXED, 48, SMALL, 8192),
+    "small, Qwen3, length 2048": on_gpu(2048, 16, SMALL | {"architecture": "qwen3", "head_dim": 128}, 8192),
+    "small, GPT-2, length 1024": on_gpu(1024, 32, gpt2(1024) | {"vocab_size": 32000, "layers": 12}, 8192),
+}
+
+
 class Comparison:
     """The results of a job in one place over all rounds."""
 
     def __init__(self, name, spec, rates):
-        self.name, self.spec, self.where = name, spec, f"{rates[0]} between hosts" if rates else "one machine"
+        self.name, self.spec = name, spec
+        self.where = (f"{rates[0]} between hosts" if rates else "one GPU" if spec["run"] is ONE_GPU else "one machine")
         self.predictions, self.runs, self.memory = [], [], 0
 
     def add(self, machine):
@@ -133,18 +162,21 @@ HEAD = ("| job | on | s per step | predicted | spread of steps | MiB, rank with 
 
 def main():
     parser = arguments_of(__doc__, ROUNDS, "jobs")
-    parser.add_argument("--cluster", help="tool that makes hosts (default: only this machine)")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--cluster", help="tool that makes hosts (default: only this machine)")
+    where.add_argument("--cuda", action="store_true", help="one rank on a GPU instead")
     arguments = parser.parse_args()
     chosen = lambda jobs: {name: spec for name, spec in jobs.items() if not arguments.only
                            or any(word in name for word in arguments.only)}
     results = []
     with tempfile.TemporaryDirectory() as folder:
-        places = [(None, chosen(JOBS))] + [(rates, chosen(ON_HOSTS)) for rates in RATES if arguments.cluster]
+        places = [(None, chosen(ON_A_GPU if arguments.cuda else JOBS))]
+        places += [(rates, chosen(ON_HOSTS)) for rates in RATES if arguments.cluster]
         print(HEAD, flush=True)
         for place, (rates, jobs) in enumerate(places):
             comparisons = [Comparison(name, spec, rates) for name, spec in jobs.items()]
             for number in range(arguments.rounds if jobs else 0):
-                with Machine(arguments, Path(folder) / f"{place}-{number}", rates) as machine:
+                with Machine(arguments, Path(folder) / f"{place}-{number}", rates, arguments.cuda) as machine:
                     for comparison in comparisons:
                         comparison.add(machine)
                         if number + 1 == arguments.rounds:
@@ -158,11 +190,13 @@ def main():
     print(summary)
     if not arguments.only:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        words = f"bench/own_runs.py --rounds {arguments.rounds}" + (" --cluster TOOL" if arguments.cluster else "")
+        kept = "gpu_runs" if arguments.cuda else "own_runs"
+        words = (f"bench/own_runs.py --rounds {arguments.rounds}" + (" --cluster TOOL" if arguments.cluster else "") +
+                 (" --cuda" if arguments.cuda else ""))
         text = (f"# Jobs, measured and predicted\n\nCommand: `{words}`, {datetime.date.today().isoformat()}, "
                 f"{os.cpu_count()} cores.\n\n{summary}\n\n{HEAD}\n")
-        (arguments.out / "own_runs.md").write_text(text + "".join(row(result) + "\n" for result in results))
-        (arguments.out / "own_runs.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
+        (arguments.out / f"{kept}.md").write_text(text + "".join(row(result) + "\n" for result in results))
+        (arguments.out / f"{kept}.jsonl").write_text("".join(json.dumps(result) + "\n" for result in results))
     sys.exit(sum(errors) / len(errors) > MEAN_BOUND or max(errors) > WORST_BOUND or memory > MEMORY_BOUND)
 
 

@@ -16,6 +16,7 @@
 #include "compiler/documents_read.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/wire.hpp"
+#include "ir/operators/attention.hpp"
 #include "kernels/device_memory.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/channels.hpp"
@@ -347,6 +348,7 @@ struct Executor::Step {
                           .device = e.options_.device,
                           .reads_tokens = stage.reads_tokens,
                           .flash = e.flash_,
+                          .padded = e.padded_,
                           .by_document = e.rope_.by_document(),
                           .ring_rank = stage.ring,
                           .ring_hosts = layout::host_pattern(stage.peers, plans.cluster()),
@@ -645,7 +647,8 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       rank_(fabric.rank()),
       served_(fabric),
       rope_(options_.rope_theta, options_.rope_scaling),
-      flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)) {
+      flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)),
+      padded_(flash_ && kernels::has_padded_attention(options_.device, ir::attention_head_dim(plans.graph()))) {
   // So that every step needs the same memory.
   const compiler::RotaryTables tables = compiler::rotary_tables(plans.graph(), plans.longest_document());
   if (tables.positions > 0)

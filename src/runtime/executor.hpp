@@ -42,9 +42,9 @@ struct TimedCall {
   Seconds time;
 };
 
-/// What is measured within a step. spans: keep when each task worked. timed: called after each operator, from the
-/// compute stream; may be empty. computed: keep what computing took. Both by `clock`; where the device works
-/// asynchronously it is waited for before that, and collectives don't run beside what is timed.
+/// What is measured within a step. spans: keep when each task worked. timed: called for each operator, after the run in
+/// which it is, from the compute stream; may be empty. computed: keep what computing took. Both by `clock`, or on a
+/// device by its own clock; the host waits for it after each run, and collectives don't run beside what is timed.
 struct Probe {
   bool spans = false;
   std::function<void(const TimedCall&)> timed{};
@@ -110,7 +110,7 @@ class Executor {
   int rank_;
   ServedTransfers served_;
   RopeTables rope_;
-  bool flash_;                                                      // the device has flash attention in this precision
+  bool flash_, padded_;  // the device has flash attention in this precision, and padded attention for its heads
   std::map<std::pair<int, int>, std::unique_ptr<Stream>> streams_;  // queue, sending stage
   std::unique_ptr<Stream> collective_stream_;
   std::map<std::tuple<const compiler::Plans*, int, int, int>, std::unique_ptr<StageRunner>>

@@ -8,6 +8,7 @@
 
 #include "base/errors.hpp"
 #include "base/random.hpp"
+#include "ir/operators/attention.hpp"
 #include "kernels/upload.hpp"
 #include "runtime/tensors.hpp"
 
@@ -126,7 +127,7 @@ MicroBatchFeeds feeds_of(const batch::MicroBatch& micro_batch, const Documents& 
     std::vector<kernels::FlashStep> steps;
     for (const auto& blocks : feeds.blocks)
       steps.push_back({blocks, feeds.T, steps.empty() || received == 0 ? feeds.T : received});
-    feeds.flash = kernels::flash_calls(steps, settings.device);
+    feeds.flash = kernels::flash_calls(steps, settings.device, settings.padded ? ir::padded_attention_rows : nullptr);
   }
   if (keys.seen.size() > 1) feeds.ring_keys = std::move(keys);
   feeds.positions = kernels::upload(positions, settings.device);

@@ -45,7 +45,7 @@ struct MicroBatchFeeds {
   /// By step of attention, as batch::SeenKeys has them. With one ring rank there is one step.
   std::vector<std::vector<kernels::AttentionBlock>> blocks;
   /// The same as calls of flash attention; no steps: the device has none.
-  std::vector<std::vector<kernels::FlashCall>> flash;
+  std::vector<kernels::FlashCalls> flash;
   /// With several ring ranks: which keys pass between them, and which of them this is.
   batch::KeyExchange ring_keys;
   int ring_rank = 0;
@@ -58,13 +58,14 @@ struct DropoutSeed {
 };
 
 /// How feeds are made. reads_tokens: whether the stage has inputs that depend on tokens. seed: for models with dropout.
-/// flash: whether the device's kernels of flash attention are to be called. ring_hosts, passing: of the ring ranks that
+/// flash, padded: whether the device's kernels of flash attention are to be called, and for long documents those of
+/// attention with padding. ring_hosts, passing: of the ring ranks that
 /// pass keys to one another, none: all are on one; and how they do it. by_document: whether rotary frequencies depend
 /// on the document's length.
 struct FeedSettings {
   DType state = DType::f32;
   at::Device device{at::kCPU};
-  bool reads_tokens = true, flash = false, by_document = false;
+  bool reads_tokens = true, flash = false, padded = false, by_document = false;
   std::optional<DropoutSeed> seed = std::nullopt;
   int ring_rank = 0;
   std::vector<int> ring_hosts{};

@@ -8,6 +8,45 @@
 #include "runtime/tensors.hpp"
 
 namespace switchyard::runtime {
+namespace {
+
+// What operators of a run take: on a CPU by a clock; on a device from its first work for one to its last, while the
+// host is ahead, as it is when nothing is timed.
+class OperatorTimes {
+ public:
+  OperatorTimes(const at::Device& device, SecondsClock clock) : device_(device), clock_(clock) {}
+  void start(int instr) {
+    Operator& made = operators_.emplace_back(Operator{.instr = instr});
+    if (device_.is_cpu())
+      made.seconds = -clock_();
+    else
+      made.started = Instant::here(device_);
+  }
+  void end() {
+    Operator& last = operators_.back();
+    if (device_.is_cpu())
+      last.seconds += clock_();
+    else
+      last.ended = Instant::here(device_);
+  }
+  void report(const std::function<void(int instr, Seconds time)>& timed) const {
+    wait_for_stream(device_);
+    for (const Operator& one : operators_)
+      timed(one.instr, Seconds{device_.is_cpu() ? one.seconds : one.ended.seconds_since(one.started)});
+  }
+
+ private:
+  struct Operator {
+    int instr;
+    double seconds = 0;
+    Instant started{}, ended{};
+  };
+  at::Device device_;
+  SecondsClock clock_;
+  std::vector<Operator> operators_;
+};
+
+}  // namespace
 
 SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state,
                              at::Device device)
@@ -86,7 +125,7 @@ void SegmentRunner::record_uses(const MicroBatchState& state) const {
        {&feeds.ids, &feeds.positions, &feeds.labels, &feeds.weights, &feeds.keys, &feeds.sources})
     record_use(*feed);
   for (const auto& calls : feeds.flash)
-    for (const kernels::FlashCall& call : calls) record_use(call.query_ends);  // all lie in one block of memory
+    for (const kernels::FlashCall& call : calls.mixed) record_use(call.query_ends);  // all lie in one block of memory
   for (const int buffer : {stage_.act_in, stage_.grad_in})
     if (buffer >= 0) record_use(state.slots[static_cast<size_t>(buffer)]);
 }
@@ -123,11 +162,12 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
   const auto report = [&](const std::optional<Collectives::Times>& times) {
     if (times && hooks.collective) hooks.collective(*times);
   };
+  OperatorTimes times(device_, hooks.clock);
   const auto start = [&](size_t i) {
     const ir::Instr& instr = code[i];
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
-    const double started = hooks.timed ? hooks.clock() : 0;
+    if (hooks.timed && instr.op) times.start(static_cast<int>(i));
     KernelCall call{.instr = instr,
                     .stage = stage_,
                     .position = position_,
@@ -146,9 +186,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
       return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
     }
     resolved[i].kernel(call);
-    if (!hooks.timed) return;
-    wait_for_device(device_);
-    hooks.timed(static_cast<int>(i), Seconds{hooks.clock() - started});
+    if (hooks.timed) times.end();
   };
   const auto end = [&](size_t i) {
     if (!code[i].op) report(collectives.wait(i));
@@ -159,6 +197,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
       hooks.release(segment.releases[release].unit);
   };
   ir::walk(segment, piece, start, end);
+  if (hooks.timed) times.report(hooks.timed);
 }
 
 }  // namespace switchyard::runtime

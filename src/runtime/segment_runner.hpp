@@ -24,8 +24,9 @@ struct MicroBatchState {
 };
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
-/// collective: after one, with when it ran, and since when the run waited for it; timed: after an operator, with its
-/// instruction's number in the segment and what it took by `clock`; both may be empty.
+/// collective: after one, with when it ran, and since when the run waited for it; timed: after the run, for each of its
+/// operators, with its instruction's number in the segment and what it took, by `clock` on a CPU and else by the device;
+/// both may be empty.
 struct RunHooks {
   std::function<void(int unit)> await, release;
   std::function<void(const Flight::Times&)> collective{};

@@ -22,12 +22,12 @@ TEST(FlashCalls, DocumentsSideBySideAreOneCallAndRowsBetweenThemSequencesOfTheir
   const std::vector<AttentionBlock> blocks = {{0, 3, 0, 3, true}, {3, 2, 3, 2, true}, {7, 4, 7, 4, true}};
   const auto steps = flash_calls({{blocks, 12, 12}}, standin::test_device());
   ASSERT_EQ(steps.size(), 1u);
-  ASSERT_EQ(steps[0].size(), 1u);
-  EXPECT_THAT(integers_of(steps[0][0].query_ends), ElementsAre(0, 3, 5, 7, 7, 11, 12, 12));
-  EXPECT_THAT(integers_of(steps[0][0].key_ends), ElementsAre(0, 3, 5, 5, 7, 11, 11, 12));
-  EXPECT_EQ(steps[0][0].longest_queries, 4);
-  EXPECT_EQ(steps[0][0].longest_keys, 4);
-  EXPECT_TRUE(steps[0][0].causal);
+  ASSERT_EQ(steps[0].mixed.size(), 1u);
+  EXPECT_THAT(integers_of(steps[0].mixed[0].query_ends), ElementsAre(0, 3, 5, 7, 7, 11, 12, 12));
+  EXPECT_THAT(integers_of(steps[0].mixed[0].key_ends), ElementsAre(0, 3, 5, 5, 7, 11, 11, 12));
+  EXPECT_EQ(steps[0].mixed[0].longest_queries, 4);
+  EXPECT_EQ(steps[0].mixed[0].longest_keys, 4);
+  EXPECT_TRUE(steps[0].mixed[0].causal);
 }
 
 TEST(FlashCalls, KeysThatOverlapAndOtherMasksAreCallsOfTheirOwn) {
@@ -35,26 +35,55 @@ TEST(FlashCalls, KeysThatOverlapAndOtherMasksAreCallsOfTheirOwn) {
                                     masks = {{0, 1, 0, 5, false}, {1, 3, 5, 3, true}, {4, 1, 8, 1, false}}, none = {};
   const auto steps = flash_calls({{pieces, 6, 13}, {masks, 5, 9}, {none, 5, 9}}, standin::test_device());
   ASSERT_EQ(steps.size(), 3u);
-  ASSERT_EQ(steps[0].size(), 2u);
-  EXPECT_THAT(integers_of(steps[0][0].query_ends), ElementsAre(0, 2, 5, 5, 6));
-  EXPECT_THAT(integers_of(steps[0][0].key_ends), ElementsAre(0, 2, 2, 9, 13));
-  EXPECT_THAT(integers_of(steps[0][1].query_ends), ElementsAre(0, 2, 5, 6, 6));
-  EXPECT_THAT(integers_of(steps[0][1].key_ends), ElementsAre(0, 0, 9, 9, 13));
-  ASSERT_EQ(steps[1].size(), 2u);
-  EXPECT_FALSE(steps[1][0].causal);
-  EXPECT_THAT(integers_of(steps[1][0].query_ends), ElementsAre(0, 1, 4, 4, 5));
-  EXPECT_TRUE(steps[1][1].causal);
-  EXPECT_EQ(steps[1][0].longest_queries, 3) << "of a sequence without keys, too";
-  EXPECT_TRUE(steps[2].empty());
+  ASSERT_EQ(steps[0].mixed.size(), 2u);
+  EXPECT_THAT(integers_of(steps[0].mixed[0].query_ends), ElementsAre(0, 2, 5, 5, 6));
+  EXPECT_THAT(integers_of(steps[0].mixed[0].key_ends), ElementsAre(0, 2, 2, 9, 13));
+  EXPECT_THAT(integers_of(steps[0].mixed[1].query_ends), ElementsAre(0, 2, 5, 6, 6));
+  EXPECT_THAT(integers_of(steps[0].mixed[1].key_ends), ElementsAre(0, 0, 9, 9, 13));
+  ASSERT_EQ(steps[1].mixed.size(), 2u);
+  EXPECT_FALSE(steps[1].mixed[0].causal);
+  EXPECT_THAT(integers_of(steps[1].mixed[0].query_ends), ElementsAre(0, 1, 4, 4, 5));
+  EXPECT_TRUE(steps[1].mixed[1].causal);
+  EXPECT_EQ(steps[1].mixed[0].longest_queries, 3) << "of a sequence without keys, too";
+  EXPECT_TRUE(steps[2].mixed.empty());
 }
 
 TEST(FlashCalls, AreNeverOfOneQueryASequence) {
   const std::vector<AttentionBlock> blocks = {{0, 1, 0, 4, false}};
-  EXPECT_EQ(flash_calls({{blocks, 1, 4}}, standin::test_device())[0][0].longest_queries, 2)
+  EXPECT_EQ(flash_calls({{blocks, 1, 4}}, standin::test_device())[0].mixed[0].longest_queries, 2)
       << "libtorch has another form for these, which needs as many sequences as queries";
 }
 
-TEST(HasFlashAttention, IsNoBusinessOfACpu) { EXPECT_FALSE(has_flash_attention(at::kCPU)); }
+// Documents of 40 rows and more, in multiples of 16.
+i64 multiple_of_16(i64 rows) { return rows < 40 ? 0 : (rows + 15) / 16 * 16; }
+
+TEST(FlashCalls, LongDocumentsAreCallsOfTheirOwnWithPadding) {
+  const std::vector<AttentionBlock> blocks = {{0, 40, 0, 40, true},     {40, 3, 40, 3, true},
+                                              {43, 64, 43, 64, true},   {107, 64, 107, 64, true},
+                                              {171, 50, 300, 90, true}, {221, 48, 171, 48, false}};
+  const FlashStep step{blocks, 269, 390};
+  EXPECT_TRUE(flash_calls({step}, standin::test_device())[0].padded.empty());
+  const FlashCalls calls = flash_calls({step}, standin::test_device(), multiple_of_16)[0];
+  ASSERT_EQ(calls.padded.size(), 2u);
+  EXPECT_EQ(calls.padded[0].rows, 40);
+  EXPECT_EQ(calls.padded[0].length, 48);
+  EXPECT_EQ(calls.padded[1].queries, 43);
+  EXPECT_EQ(calls.padded[1].keys, 43);
+  EXPECT_EQ(calls.padded[1].count, 2) << "no padding between them";
+  ASSERT_EQ(calls.mixed.size(), 2u) << "short, and with more keys than queries; without a mask";
+  EXPECT_THAT(integers_of(calls.mixed[0].query_ends), ElementsAre(0, 40, 40, 43, 171, 171, 221, 269));
+  EXPECT_TRUE(calls.separate);
+}
+
+TEST(FlashCalls, KnowBlocksThatShareKeys) {
+  const std::vector<AttentionBlock> shared = {{0, 50, 0, 50, true}, {50, 2, 49, 2, true}};
+  EXPECT_FALSE(flash_calls({{shared, 52, 51}}, standin::test_device(), multiple_of_16)[0].separate);
+}
+
+TEST(HasFlashAttention, IsNoBusinessOfACpu) {
+  EXPECT_FALSE(has_flash_attention(at::kCPU));
+  EXPECT_FALSE(has_padded_attention(at::kCPU, 64));
+}
 
 // The device of the tests has the kernels, or there is nothing to test: a GPU, or the stand-in device.
 class FlashAttention : public testing::Test {
@@ -84,17 +113,17 @@ struct Tensors {
   at::Tensor q, k, v, d_out, o, lse, dq, dk, dv;
 };
 
-std::vector<FlashCall> calls_of(const Case& c) {
-  return flash_calls({{c.blocks, c.queries, c.keys}}, standin::test_device())[0];
+FlashCalls calls_of(const Case& c, PaddedLength padded_length = nullptr) {
+  return flash_calls({{c.blocks, c.queries, c.keys}}, standin::test_device(), padded_length)[0];
 }
 
 // Against attention by scores in fp32.
-void compare(const Case& c) {
+void compare(const Case& c, PaddedLength padded_length = nullptr) {
   Tensors flash(c), scores(c);
   attention(scores.o, scores.lse, scores.q, scores.k, scores.v, c.blocks, c.dim, 0.3);
   attention_backward(scores.dq, scores.dk, scores.dv, scores.d_out, scores.q, scores.k, scores.v, scores.o, scores.lse,
                      c.blocks, c.dim, 0.3);
-  const std::vector<FlashCall> calls = calls_of(c);
+  const FlashCalls calls = calls_of(c, padded_length);
   flash_attention(flash.o, flash.lse, flash.q, flash.k, flash.v, calls, c.dim, 0.3);
   flash_attention_backward(flash.dq, flash.dk, flash.dv, flash.d_out, flash.q, flash.k, flash.v, flash.o, flash.lse,
                            calls, c.dim, 0.3);
@@ -144,6 +173,44 @@ TEST_F(FlashAttention, OneStepAfterTheOtherEqualsTheWholeDocument) {
   expect_close(parts.dq, values(expected.dq), 2e-2, "dq");
   expect_close(parts.dk, values(expected.dk), 2e-2, "dk");
   expect_close(parts.dv, values(expected.dv), 2e-2, "dv");
+}
+
+// The device has cuDNN's attention, or there is nothing to test.
+class PaddedAttention : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!has_padded_attention(standin::test_device(), 64)) GTEST_SKIP() << "no attention with padding here";
+  }
+};
+
+TEST_F(PaddedAttention, IsForHeadsOfUpTo128) {
+  EXPECT_FALSE(has_padded_attention(standin::test_device(), 136));
+  EXPECT_FALSE(has_padded_attention(standin::test_device(), 0)) << "no attention";
+}
+
+TEST_F(PaddedAttention, BesideShortDocumentsAndPaddingIsThatByScores) {
+  compare({130, 130, 4, 2, 64, {{0, 7, 0, 7, true}, {7, 45, 7, 45, true}, {60, 64, 60, 64, true}}}, multiple_of_16);
+  compare({64, 64, 2, 2, 64, {{0, 64, 0, 64, true}}}, multiple_of_16);
+  compare({96, 96, 2, 1, 64, {{0, 48, 0, 48, true}, {48, 48, 48, 48, true}}}, multiple_of_16);
+}
+
+TEST_F(PaddedAttention, OfKeysThatOthersSeeTooIsThatByScores) {
+  compare({100, 60, 4, 2, 64, {{0, 50, 2, 50, true}, {50, 44, 0, 44, true}, {94, 3, 0, 60, true}}}, multiple_of_16);
+}
+
+TEST_F(PaddedAttention, AfterOtherKeysEqualsBothTogether) {
+  const Case other{50, 20, 2, 1, 64, {{0, 50, 0, 20, false}}}, own{50, 50, 2, 1, 64, {{0, 50, 0, 50, true}}};
+  const FlashCalls padded = calls_of(own, multiple_of_16);
+  ASSERT_EQ(padded.padded.size(), 1u);
+  Tensors first(other), then(own);
+  at::Tensor o = hole(then.q.sizes(), at::kFloat), expected = hole(then.q.sizes(), at::kFloat),
+             lse = hole({2, 50}, at::kFloat);
+  flash_attention(o, first.lse, first.q, first.k, first.v, calls_of(other), 64, 0.3);
+  flash_attention_to_more_keys(o, first.lse, then.q, then.k, then.v, padded, 64, 0.3);
+  flash_attention(expected, lse, first.q, first.k, first.v, calls_of(other), 64, 0.3);
+  flash_attention_to_more_keys(expected, lse, then.q, then.k, then.v, calls_of(own), 64, 0.3);
+  expect_close(o, values(expected), 1e-2, "o");
+  expect_close(first.lse, values(lse), 1e-4, "lse");
 }
 
 TEST_F(FlashAttention, MoreKeysChangeNothingForQueriesThatSeeNone) {

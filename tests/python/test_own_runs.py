@@ -87,3 +87,11 @@ def test_a_round_profiles_anew_and_predictions_are_means(own_runs, tmp_path):
     done = own_runs("--rounds", "2", "--only", "dp 2, length 256", COUNT=str(tmp_path / "profiles"))
     assert done.returncode == 1, done.stderr  # 2 s and 4 s were predicted
     assert "| dp 2, length 256 | one machine | 2.000 | +50.0% | 0% | 2 | +0.0% |" in done.stdout
+
+
+def test_a_gpus_jobs_have_one_rank_and_a_table_of_their_own(own_runs, tmp_path):
+    done = own_runs("--rounds", "1", "--cuda")
+    assert done.returncode == 0, done.stderr
+    assert "| 7B width, length 4096 | one GPU | 2.000 | +0.0% | 0% | 2 | +0.0% |" in done.stdout
+    assert "--rounds 1 --cuda`" in (tmp_path / "results/gpu_runs.md").read_text()
+    assert not (tmp_path / "results/own_runs.md").exists()

@@ -145,13 +145,26 @@ TEST(Feeds, StepsOfAttentionAreCallsOfFlashAttentionWhereTheDeviceHasIt) {
   settings.flash = true;
   const MicroBatchFeeds feeds = feeds_of(row, documents, {}, 7, settings);
   ASSERT_EQ(feeds.flash.size(), 2u);
-  ASSERT_EQ(feeds.flash[0].size(), 2u) << "both parts see keys that overlap";
-  EXPECT_THAT(ends(feeds.flash[0][0].query_ends), ElementsAre(0, 2, 5, 5)) << "all rows of its shard";
-  EXPECT_THAT(ends(feeds.flash[0][1].key_ends), ElementsAre(0, 0, 4, 4, 5));
-  ASSERT_EQ(feeds.flash[1].size(), 1u);
-  EXPECT_THAT(ends(feeds.flash[1][0].query_ends), ElementsAre(0, 2, 4, 5));
-  EXPECT_THAT(ends(feeds.flash[1][0].key_ends), ElementsAre(0, 0, 4, 4)) << "the keys that it receives";
-  EXPECT_FALSE(feeds.flash[1][0].causal);
+  ASSERT_EQ(feeds.flash[0].mixed.size(), 2u) << "both parts see keys that overlap";
+  EXPECT_THAT(ends(feeds.flash[0].mixed[0].query_ends), ElementsAre(0, 2, 5, 5)) << "all rows of its shard";
+  EXPECT_THAT(ends(feeds.flash[0].mixed[1].key_ends), ElementsAre(0, 0, 4, 4, 5));
+  ASSERT_EQ(feeds.flash[1].mixed.size(), 1u);
+  EXPECT_THAT(ends(feeds.flash[1].mixed[0].query_ends), ElementsAre(0, 2, 4, 5));
+  EXPECT_THAT(ends(feeds.flash[1].mixed[0].key_ends), ElementsAre(0, 0, 4, 4)) << "the keys that it receives";
+  EXPECT_FALSE(feeds.flash[1].mixed[0].causal);
+}
+
+TEST(Feeds, LongDocumentsHavePaddedAttentionWhereTheDeviceHasIt) {
+  const int tokens = 2500;
+  const batch::MicroBatch row{{tokens + 2}, {{{0, 0, tokens, 1}, {1, 0, 2, 1}}}};
+  const Documents documents = {Documents::value_type(tokens, 7), {1, 2}};
+  FeedSettings settings{.state = DType::f32, .flash = true};
+  EXPECT_TRUE(feeds_of(row, documents, {}, 7, settings).flash[0].padded.empty());
+  settings.padded = true;
+  const MicroBatchFeeds feeds = feeds_of(row, documents, {}, 7, settings);
+  ASSERT_EQ(feeds.flash[0].padded.size(), 1u);
+  EXPECT_EQ(feeds.flash[0].padded[0].length, 2560);
+  ASSERT_EQ(feeds.flash[0].mixed.size(), 1u) << "of the other document";
 }
 
 TEST(Feeds, ATokensKeyOfDropoutIsTheSameOnAnyRingRank) {

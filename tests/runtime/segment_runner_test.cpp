@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "../standin/device.hpp"
 #include "base/errors.hpp"
 #include "tiny_job.hpp"
 
@@ -12,11 +13,13 @@ using testing::ElementsAre;
 
 class SegmentRunnerOnOneRank : public testing::Test {
  protected:
-  SegmentRunnerOnOneRank() {
+  explicit SegmentRunnerOnOneRank(at::Device device = at::kCPU)
+      : store_(plans_, 0, device), runner_(plans_.graph(), stage_, 0, DType::f64, device) {
     store_.home.initialize(tiny_values(plans_.graph()));
     for (int unit = 0; unit < static_cast<int>(plans_.units().size()); ++unit)
       store_.working.allocate(phase_, {}, unit);
-    state_.feeds = feeds_of({{5}, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, {}, 3, {.state = DType::f64});
+    state_.feeds = feeds_of({{5}, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, {}, 3,
+                            {.state = DType::f64, .device = device});
     hooks_.await = [this](int unit) { awaited_.push_back(unit); };
     hooks_.release = [this](int unit) { released_.push_back(unit); };
   }
@@ -28,8 +31,8 @@ class SegmentRunnerOnOneRank : public testing::Test {
   const compiler::Plans plans_ = tiny_plans({"1,1,1"}, 1);
   const ir::StageCode& stage_ = plans_.strategies()[0].groups[0].stages[0];
   const PhaseKey phase_{0, 0};
-  Store store_{plans_, 0, at::kCPU};
-  SegmentRunner runner_{plans_.graph(), stage_, 0, DType::f64, at::kCPU};
+  Store store_;
+  SegmentRunner runner_;
   MicroBatchState state_;
   RopeTables rope_{10000, {}};
   RunHooks hooks_;
@@ -90,6 +93,31 @@ TEST_F(SegmentRunnerOnOneRank, GradientsAreTheSlopesOfTheLoss) {
       shard.compute_copy.add_(direction, h);
       EXPECT_NEAR(slope, (up - down) / (2 * h), 2e-6) << plans_.graph().param(shard.param).name;
     }
+}
+
+class SegmentRunnerOnADevice : public SegmentRunnerOnOneRank {
+ protected:
+  SegmentRunnerOnADevice() : SegmentRunnerOnOneRank(standin::test_device()) {}
+};
+
+// A device is given all operators before the host waits for their times.
+TEST_F(SegmentRunnerOnADevice, TimesEachOperatorOfARun) {
+  run(stage_.forward);
+  state_.slots.clear();
+  std::vector<int> timed, operators;
+  for (size_t i = 0; i < stage_.forward.code.size(); ++i)
+    if (stage_.forward.code[i].op) operators.push_back(static_cast<int>(i));
+  double sum = 0;
+  hooks_.timed = [&](int instr, Seconds time) {
+    EXPECT_GE(time.count, 0);
+    sum += time.count;
+    timed.push_back(instr);
+  };
+  const i64 before = standin::host_synchronizations();
+  run(stage_.forward);
+  EXPECT_EQ(timed, operators);
+  EXPECT_GT(sum, 0);
+  EXPECT_LE(standin::host_synchronizations() - before, 1);
 }
 
 TEST_F(SegmentRunnerOnOneRank, AValueThatNothingMadeIsNamed) {

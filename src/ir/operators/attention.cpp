@@ -1,9 +1,12 @@
 #include "ir/operators/attention.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
+#include "ir/graph.hpp"
 
 namespace switchyard::ir {
 namespace {
@@ -35,21 +38,34 @@ i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest,
   return (scores + rows) * size_of(DType::f32);
 }
 
+// Copies with padding of a document's queries, so often, and of its keys and values. A document that alone is as long
+// as its call needs none.
+i64 padded_copies(const Type& q, const Type& k, const CallSize& size, i64 of_queries) {
+  const i64 rows = padded_attention_rows(size.longest);
+  if (rows == size.longest && padded_attention_rows(size.tokens - size.longest) == 0) return 0;
+  return rows * (of_queries * q.shape.size[1] + 2 * k.shape.size[1]) * size_of(q.dtype);
+}
+
+i64 flash_rows(const CallSize& size) { return std::max(size.tokens, padded_attention_rows(size.longest)); }
+
 // The kernels' results, before they go to where they belong.
-i64 flash_workspace(const Type& q, const CallSize& size, i64 head_dim) {
-  const i64 features = q.shape.size[1];
-  return allocated(size.tokens * features * size_of(q.dtype)) +
-         allocated(size.tokens * (features / head_dim) * size_of(DType::f32));
+i64 flash_workspace(const Type& q, const Type& k, const CallSize& size, i64 head_dim) {
+  const i64 features = q.shape.size[1], rows = flash_rows(size);
+  return allocated(rows * features * size_of(q.dtype)) + allocated(rows * (features / head_dim) * size_of(DType::f32)) +
+         padded_copies(q, k, size, 1);
 }
 
 // The same of the backward pass: it sums the gradient of the queries in fp32, in rows of 32 or 64 elements, with 128
-// rows between sequences, and has gradients of keys for each query head.
+// rows between sequences, and has gradients of keys for each query head. Padded calls have the statistics with padding.
 i64 flash_backward_workspace(const Type& q, const Type& k, const CallSize& size, i64 head_dim) {
   const i64 features = q.shape.size[1], heads = features / head_dim, step = head_dim <= 128 ? 32 : 64;
-  const i64 rows = size.tokens + 128 * size.sequences, keys = std::max(size.tokens, size.seen_keys);
+  const i64 padded = padded_attention_rows(size.longest) > 0 ? flash_rows(size) : 0;
+  const i64 rows = std::max(padded, size.tokens + 128 * size.sequences),
+            keys = std::max({padded, size.tokens, size.seen_keys});
   const i64 sums = rows * heads * ((head_dim + step - 1) / step * step + 1) * size_of(DType::f32);
   const i64 of_keys = 2 * keys * (k.shape.size[1] + (k.shape.size[1] == features ? 0 : features));
-  return sums + (size.tokens * features + of_keys) * size_of(q.dtype);
+  return sums + (std::max(padded, size.tokens) * features + of_keys) * size_of(q.dtype) +
+         padded * heads * size_of(DType::f32) + padded_copies(q, k, size, 3);
 }
 
 bool is_flash(const Type& q, const CallSize& size, i64 head_dim) {
@@ -111,6 +127,19 @@ bool fits_flash_attention(DType compute, i64 head_dim) {
   return compute == DType::bf16 && head_dim % 8 == 0 && head_dim <= 256;
 }
 
+i64 padded_attention_rows(i64 tokens) {
+  constexpr i64 kShortest = 2048, kLengthsPerOctave = 16;
+  if (tokens < kShortest) return 0;
+  const i64 unit = static_cast<i64>(std::bit_floor(static_cast<std::uint64_t>(tokens))) / kLengthsPerOctave;
+  return (tokens + unit - 1) / unit * unit;
+}
+
+i64 attention_head_dim(const Graph& graph) {
+  for (const Call& call : graph.calls())
+    if (const auto* attention = dynamic_cast<const Attention*>(call.op.get())) return attention->head_dim();
+  return 0;
+}
+
 std::vector<Type> Attention::shape(std::span<const Type> in) const {
   return {in[0],
           tokens_by(state_of(in[0].dtype), in[0].shape.size[1] / head_dim_, head_alignments(in, head_dim_, kv_heads_))};
@@ -135,7 +164,7 @@ Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const 
 
 i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
   return pair_bytes(in[1], size.seen_keys, in[1].dtype) + wide_rows(in[0], size) +
-         (is_flash(in[0], size, head_dim_) ? flash_workspace(in[0], size, head_dim_)
+         (is_flash(in[0], size, head_dim_) ? flash_workspace(in[0], in[1], size, head_dim_)
                                            : attention_workspace(in[0], in[1], head_dim_, size.longest, 2));
 }
 

@@ -8,6 +8,12 @@ namespace switchyard::ir {
 
 /// Whether a device's kernels of flash attention, which store no scores, compute in this dtype with heads of this size.
 bool fits_flash_attention(DType compute, i64 head_dim);
+/// Rows as which a document of so many tokens, which ends with rows of padding, is a call of a device's attention for
+/// documents of one length; 0: it is too short to pay for a call of its own. There are 16 lengths from one power of 2
+/// to the next, because every new one costs such kernels (cuDNN's) a tenth of a second.
+i64 padded_attention_rows(i64 tokens);
+/// Elements of the graph's heads; 0: it has no attention that stores no scores.
+i64 attention_head_dim(const Graph& graph);
 
 /// o = softmax(q k^T / sqrt(D)) v within documents, causal; query head i reads key/value head i / (N / K).
 /// q, o (T, N*D)   k, v (T, K*D)   lse (T, N) natural logarithm, state dtype

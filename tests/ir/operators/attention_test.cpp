@@ -103,6 +103,33 @@ TEST(Attention, stores_no_scores_on_devices) {
   EXPECT_FALSE(fits_flash_attention(DType::bf16, 264));
 }
 
+TEST(PaddedAttentionRows, are_few_lengths_of_long_documents) {
+  EXPECT_EQ(padded_attention_rows(2047), 0);
+  EXPECT_EQ(padded_attention_rows(2048), 2048);
+  EXPECT_EQ(padded_attention_rows(2049), 2176);
+  EXPECT_EQ(padded_attention_rows(4000), 4096);
+  EXPECT_EQ(padded_attention_rows(4097), 4352);
+  EXPECT_EQ(padded_attention_rows(131073), 139264);
+}
+
+// Attention with padding takes copies of the longest document's rows, unless it alone has such a call's length.
+TEST(Attention, pads_long_documents_on_devices) {
+  const Type q = tokens_by(DType::bf16, 128, {16}), k = tokens_by(DType::bf16, 64, {16}),
+             lse = tokens_by(DType::f32, 8, {1});
+  const std::vector<Type> in = {q, k, k}, out = {q, lse}, back = {q, q, k, k, q, lse}, gradients = {q, k, k};
+  const auto forward = [&](i64 tokens, i64 longest) {
+    return Attention(16, 4).workspace(in, out, {tokens, longest, 0, false, 2});
+  };
+  const auto backward = [&](i64 tokens, i64 longest) {
+    return AttentionDx(16, 4).workspace(back, gradients, {tokens, longest, 0, false, 2});
+  };
+  const i64 statistics = 8 * 4, row = 128 * 2, keys = 2 * 64 * 2;
+  EXPECT_EQ(forward(4096, 4096), 4096 * (row + statistics));
+  EXPECT_EQ(forward(6400, 4096) - forward(6400, 2000), 4096 * (row + keys)) << "another document may have padding";
+  EXPECT_EQ(forward(5000, 5000), 5120 * (row + statistics) + 5120 * (row + keys));
+  EXPECT_EQ(backward(6400, 4096) - backward(6400, 2000), 6400 * statistics + 4096 * (3 * row + keys));
+}
+
 TEST(AttentionDx, leaves_key_gradients_as_partials_where_queries_are_cut_finer) {
   Question question({4, 2});
   for (const auto& axes : {std::vector<int>{0, 1}, {0, 1}, {0}, {0}, {0, 1}, {0, 1}})
