@@ -7,13 +7,14 @@ r"""The training step of `switchyard bench step` in Hugging Face transformers, f
 
 A LLaMA model with cross-entropy over the whole batch, clipping by global norm and fused AdamW, whose state is in fp32;
 with bf16 the forward and backward pass compute in bf16 (autocast). Documents of one length are a batch with sdpa
-attention, which is flash attention on GPUs. Documents of several lengths (--lengths) are packed into rows of up to
---micro-batch tokens; each sees itself alone: by torch's attention for sequences of any lengths (flash attention) on GPUs,
-document by document on CPUs. The last line printed is a JSON object: tok_s (tokens per second of the median step),
-step_seconds, params, loss, peak_bytes (on GPUs).
+attention, which is flash attention on GPUs (--cudnn: cuDNN's). Documents of several lengths (--lengths) are packed into
+rows of up to --micro-batch tokens; each sees itself alone: by torch's attention for sequences of any lengths (flash
+attention) on GPUs, document by document on CPUs. The last line printed is a JSON object: tok_s (tokens per second of
+the median step), step_seconds, params, loss, peak_bytes (on GPUs).
 """
 
 import argparse
+import contextlib
 import itertools
 import json
 import statistics
@@ -44,6 +45,7 @@ def arguments():
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--cuda", action="store_true", help="compute on the first CUDA device")
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    parser.add_argument("--cudnn", action="store_true", help="sdpa by cuDNN's attention, whatever torch would choose")
     parser.add_argument("--steps", type=int, default=4, help="measured steps, after one warm-up step")
     return parser.parse_args()
 
@@ -127,6 +129,10 @@ def main():
         labels[0, model.config.ends[:-1]] = -100  # no document's first token is predicted
         return called(input_ids=tokens, position_ids=positions, labels=labels, num_items_in_batch=predicted).loss
 
+    def attention():
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        return sdpa_kernel(SDPBackend.CUDNN_ATTENTION) if args.cudnn else contextlib.nullcontext()
+
     def synchronized():
         if args.cuda:
             torch.cuda.synchronize()
@@ -139,7 +145,7 @@ def main():
         start = synchronized()
         total = 0
         for tokens, row in batches:
-            with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16"):
+            with torch.autocast(device.type, torch.bfloat16, enabled=args.precision == "bf16"), attention():
                 loss = loss_of(tokens, row)
             loss.backward()
             total += loss.detach()

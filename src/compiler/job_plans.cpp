@@ -15,6 +15,7 @@ CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster
   return {.overlap = job.run.overlap && cluster.overlaps_collectives,
           .overlap_transfers = job.run.overlap_transfers,
           .on_devices = job.run.device != config::Device::cpu,
+          .element_kernels = job.run.device == config::Device::cuda,
           .exchanges = std::make_shared<KnownExchanges>()};
 }
 

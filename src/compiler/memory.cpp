@@ -390,7 +390,8 @@ class Replay {
                        .longest = batch::longest(shard),
                        .seen_keys = rows,
                        .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring,
-                       .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0};
+                       .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0,
+                       .element_kernels = plans_.how().element_kernels};
     const i64 weights = allocated(T * size_of(DType::f64));
     const i64 ends = compute_ == size_of(DType::bf16) ? 2 * it->second.size.sequences * size_of(DType::i32) : 0;
     it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) + allocated(ends);
@@ -444,7 +445,7 @@ class Replay {
     };
     const config::Compression& compression = compiled(t).strategy.compression;
     std::vector<int> ranks;  // by position
-    if (compression.activations != codecs::Codec::none || compression.ulysses != codecs::Codec::none)
+    if (compression.encodes_exchanges())
       ranks = compiled(t).code_ranks(t.replica(), t.stage(), place(t, t.stage()).ring);
     const codecs::Rule of_keys = compression.rule(compression.keys);
     const batch::KeyExchange exchange = key_exchange_of(t, of_keys);

@@ -140,7 +140,8 @@ std::string to_json(const Profile& profile) {
   Json device = {{"name", h.device.name},
                  {"memory", h.device.memory.count},
                  {"reserve", h.device.reserve.count},
-                 {"launch", h.device.launch.count}};
+                 {"launch", h.device.launch.count},
+                 {"host_launch", h.device.host_launch.count}};
   Json operators = Json::object();
   for (const auto& [type, rates] : h.device.rates) {
     if (!device.contains("memory_bandwidth")) device["memory_bandwidth"] = rates.memory.count;

@@ -82,6 +82,8 @@ struct Compression {
   bool operator==(const Compression&) const = default;
   codecs::Rule rule(codecs::Codec of_role) const { return {of_role, smallest.count, links == CompressedLinks::hosts}; }
   codecs::Rule rule_of_gradients() const;
+  /// Whether a codec is for anything that the ranks of a stage exchange within runs.
+  bool encodes_exchanges() const { return activations != codecs::Codec::none || ulysses != codecs::Codec::none; }
 };
 
 enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v, zeropp };

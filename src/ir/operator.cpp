@@ -217,7 +217,7 @@ Cost Operator::cost(std::span<const Type> in, std::span<const Type> out) const {
 KeyBytes Operator::key_bytes(std::span<const Type>) const { return {}; }
 
 i64 Operator::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
-  if (in.empty() || in[0].dtype != DType::bf16) return 0;
+  if (in.empty() || in[0].dtype != DType::bf16 || (size.element_kernels && has_element_kernel())) return 0;
   constexpr i64 kCopies = 4;
   i64 widest = 0;
   for (const auto side : {in, out})

@@ -27,10 +27,12 @@ struct Cost {
 /// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; with
 /// ring attention the rows of memory for keys of other ring ranks, 0 where none come, and whether attention is computed
 /// block by block as they come. sequences: on a device, about those that flash attention has; 0: on a CPU.
+/// element_kernels: the device has kernels of ours for elements (kernels/element_works.hpp).
 struct CallSize {
   i64 tokens = 0, longest = 0, seen_keys = 0;
   bool in_steps = false;
   i64 sequences = 0;
+  bool element_kernels = false;
   auto operator<=>(const CallSize&) const = default;
 };
 
@@ -107,8 +109,8 @@ class Operator {
   virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
   /// Cost on one rank; `in` and `out` are the types of its local shards.
   virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
-  /// Bytes of the kernel's temporaries on one rank. By default kernels in fp32 and fp64 need none, and those in bf16
-  /// compute on fp32 copies.
+  /// Bytes of the kernel's temporaries on one rank. By default kernels in fp32 and fp64 need none, nor do kernels of
+  /// ours for elements, and others in bf16 compute on fp32 copies.
   virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const;
   /// What ring ranks pass to one another of a token's keys and values, if the operator reads any.
   virtual KeyBytes key_bytes(std::span<const Type> in) const;
@@ -125,6 +127,8 @@ class Operator {
   virtual std::optional<StatisticSums> statistic_sums() const { return std::nullopt; }
   /// Whether selective recomputation makes an output again instead of keeping it.
   virtual bool is_remade(size_t output) const;
+  /// Whether a kernel of ours for elements computes it where a device has these.
+  virtual bool has_element_kernel() const { return false; }
   /// Whether results depend on the seed and the step.
   virtual bool is_random() const { return false; }
   /// Inputs (of backward calls) that should be adjacent in one buffer, so that one matrix product reads them.

@@ -1,7 +1,5 @@
 #include "kernels/embedding.hpp"
 
-#include <ATen/ops/embedding_dense_backward.h>
-
 #include <cstring>
 
 #include "kernels/tensors.hpp"
@@ -70,9 +68,10 @@ void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& id
   if (dtable.numel() == 0 || dy.numel() == 0) return;
   if (!loops_apply({&dtable, &dy})) {
     const i64 rows = dtable.size(0);
-    const at::Tensor row = ids.sub(first), known = row.masked_fill(row.lt(0).logical_or(row.ge(rows)), rows);
-    dtable.add_(
-        at::embedding_dense_backward(dy.to(dtable.scalar_type()), known, rows + 1, rows, false).narrow(0, 0, rows));
+    const at::Tensor row = ids.sub(first), outside = row.lt(0).logical_or(row.ge(rows)).unsqueeze(1);
+    // libtorch's embedding_dense_backward would make the host wait for a GPU, and give a table of its own.
+    dtable.index_add_(0, row.clamp(0, rows - 1),
+                      dy.to(dtable.scalar_type(), /*non_blocking=*/false, /*copy=*/true).masked_fill_(outside, 0));
     return;
   }
   const at::Tensor ids_dense = ids.contiguous();

@@ -3,7 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
 
 #include "kernels/memory.hpp"
 
@@ -13,7 +13,7 @@ FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Second
   // One thread is as fast with small products; several, and other devices, need large ones to be fully used.
   const int64_t size = device.is_cuda() ? 8192 : device.is_cpu() && at::get_num_threads() == 1 ? 512 : 1024;
   const MemoryScope outside(nullptr);
-  const at::Tensor a = at::ones({size, size}, at::TensorOptions().dtype(type).device(device));
+  const at::Tensor a = at::rand({size, size}, at::TensorOptions().dtype(type).device(device));
   at::Tensor product = at::empty_like(a);
   const auto multiply = [&] {
     at::mm_out(product, a, a);

@@ -736,6 +736,7 @@ const CostModel::CodeMemory& CostModel::code_memory(const Shape& shape, i64 capa
   const StageMesh mesh = shape.placement.code_mesh();
   ir::CallSize size = RingLoads::size(shape.placement, capacity, longest);
   if (units_.how().on_devices) size.sequences = 1 + (longest > 0 ? capacity / longest : 0);
+  size.element_kernels = units_.how().element_kernels;
   const bool split = shape.splits_gradients(), alone = shape.placement.pp == 1;
   const auto [it, fresh] =
       memory_.try_emplace({mesh_key(shape.placement.mesh), shape.recompute, split, alone, capacity, longest});

@@ -78,7 +78,7 @@ class UnitCosts {
   bool shares_rise() const { return shares_rise_; }
   /// Whether more tokens surely take no less time. Activations that are too short to be encoded may take longer than
   /// more of them.
-  bool times_rise() const { return hardware().device.operators.empty() && !encodes(); }
+  bool times_rise() const { return hardware().device.operators.empty() && !compression().encodes_exchanges(); }
   /// The bytes that a position with so many layers keeps between its passes. split: gradients of weights are computed
   /// apart. size: tokens, the longest document, and keys that come together from several ring ranks.
   Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,
@@ -112,10 +112,6 @@ class UnitCosts {
  private:
   using Code = LayerCodes::Code;
   const Code& code(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
-  /// Whether anything that the ranks of a stage exchange is encoded.
-  bool encodes() const {
-    return compression().activations != codecs::Codec::none || compression().ulysses != codecs::Codec::none;
-  }
   Spent least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                  bool through) const;
   const Kept& kept_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split,

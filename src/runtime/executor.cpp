@@ -373,15 +373,17 @@ struct Executor::Step {
     hooks.collective = [&](const Flight::Times& exchange) { of_task.exchanged(exchange); };
     const ir::Segment& segment = stage.stage.segment(task.pass());
     hooks.clock = input.probe.clock;
+    hooks.head_start = input.probe.head_start;
     if (input.probe.times_operators())
-      hooks.timed = [&](int instr, Seconds time) {
+      hooks.timed = [&](int instr, Seconds time, Seconds issue) {
         if (input.probe.computed) keep_computed({.task = id, .instr = instr, .seconds = time.count});
         if (input.probe.timed)
           input.probe.timed({.stage = stage.stage,
                              .instr = segment.code[static_cast<size_t>(instr)],
                              .position = stage.position,
                              .micro_batch = micro_batch_of(task),
-                             .time = time});
+                             .time = time,
+                             .issue = issue});
       };
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);

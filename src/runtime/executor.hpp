@@ -40,16 +40,20 @@ struct TimedCall {
   int position;
   const batch::MicroBatch& micro_batch;
   Seconds time;
+  Seconds issue;  // on a device: what the host took to give it the work
 };
 
 /// What is measured within a step. spans: keep when each task worked. timed: called for each operator, after the run in
 /// which it is, from the compute stream; may be empty. computed: keep what computing took. Both by `clock`, or on a
 /// device by its own clock; the host waits for it after each run, and collectives don't run beside what is timed.
+/// head_start: called before a run whose operators are timed, from the compute stream; may be empty. Work that it gives
+/// to a device keeps that busy until the host has issued some operators.
 struct Probe {
   bool spans = false;
   std::function<void(const TimedCall&)> timed{};
   bool computed = false;
   SecondsClock clock = wall_seconds;
+  std::function<void()> head_start{};
   bool times_operators() const { return timed || computed; }
 };
 

@@ -11,38 +11,42 @@ namespace switchyard::runtime {
 namespace {
 
 // What operators of a run take: on a CPU by a clock; on a device from its first work for one to its last, while the
-// host is ahead, as it is when nothing is timed.
+// host is ahead, as it is when nothing is timed, and what the host takes to give it that work.
 class OperatorTimes {
  public:
-  OperatorTimes(const at::Device& device, SecondsClock clock) : device_(device), clock_(clock) {}
-  void start(int instr) {
-    Operator& made = operators_.emplace_back(Operator{.instr = instr});
-    if (device_.is_cpu())
-      made.seconds = -clock_();
-    else
-      made.started = Instant::here(device_);
+  OperatorTimes(const at::Device& device, const RunHooks& hooks) : device_(device), hooks_(hooks) {
+    if (hooks_.timed && hooks_.head_start) hooks_.head_start();
+  }
+  void start(size_t instr) {
+    if (!hooks_.timed) return;
+    Operator& made = operators_.emplace_back(Operator{.instr = static_cast<int>(instr)});
+    if (!device_.is_cpu()) made.started = Instant::here(device_);
+    made.host = -hooks_.clock();
   }
   void end() {
+    if (!hooks_.timed) return;
     Operator& last = operators_.back();
-    if (device_.is_cpu())
-      last.seconds += clock_();
-    else
-      last.ended = Instant::here(device_);
+    last.host += hooks_.clock();
+    if (!device_.is_cpu()) last.ended = Instant::here(device_);
   }
-  void report(const std::function<void(int instr, Seconds time)>& timed) const {
+  void report() const {
+    if (!hooks_.timed) return;
     wait_for_stream(device_);
     for (const Operator& one : operators_)
-      timed(one.instr, Seconds{device_.is_cpu() ? one.seconds : one.ended.seconds_since(one.started)});
+      if (device_.is_cpu())
+        hooks_.timed(one.instr, Seconds{one.host}, Seconds{0});
+      else
+        hooks_.timed(one.instr, Seconds{one.ended.seconds_since(one.started)}, Seconds{one.host});
   }
 
  private:
   struct Operator {
     int instr;
-    double seconds = 0;
+    double host = 0;
     Instant started{}, ended{};
   };
   at::Device device_;
-  SecondsClock clock_;
+  const RunHooks& hooks_;
   std::vector<Operator> operators_;
 };
 
@@ -162,12 +166,12 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
   const auto report = [&](const std::optional<Collectives::Times>& times) {
     if (times && hooks.collective) hooks.collective(*times);
   };
-  OperatorTimes times(device_, hooks.clock);
+  OperatorTimes times(device_, hooks);
   const auto start = [&](size_t i) {
     const ir::Instr& instr = code[i];
     for (; await < segment.awaits.size() && segment.awaits[await].instr == static_cast<int>(i); ++await)
       hooks.await(segment.awaits[await].unit);
-    if (hooks.timed && instr.op) times.start(static_cast<int>(i));
+    if (instr.op) times.start(i);
     KernelCall call{.instr = instr,
                     .stage = stage_,
                     .position = position_,
@@ -186,7 +190,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
       return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
     }
     resolved[i].kernel(call);
-    if (hooks.timed) times.end();
+    times.end();
   };
   const auto end = [&](size_t i) {
     if (!code[i].op) report(collectives.wait(i));
@@ -197,7 +201,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
       hooks.release(segment.releases[release].unit);
   };
   ir::walk(segment, piece, start, end);
-  if (hooks.timed) times.report(hooks.timed);
+  times.report();
 }
 
 }  // namespace switchyard::runtime

@@ -25,12 +25,14 @@ struct MicroBatchState {
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
 /// collective: after one, with when it ran, and since when the run waited for it; timed: after the run, for each of its
-/// operators, with its instruction's number in the segment and what it took, by `clock` on a CPU and else by the device;
-/// both may be empty.
+/// operators, with its instruction's number in the segment and what it took, by `clock` on a CPU and else by the
+/// device, and then also what the host took to issue it, by `clock`; head_start: called before a run that is timed. All
+/// may be empty.
 struct RunHooks {
   std::function<void(int unit)> await, release;
   std::function<void(const Flight::Times&)> collective{};
-  std::function<void(int instr, Seconds time)> timed{};
+  std::function<void(int instr, Seconds time, Seconds issue)> timed{};
+  std::function<void()> head_start{};
   SecondsClock clock = wall_seconds;
 };
 

@@ -15,8 +15,9 @@ compiler::Plans bench_plans(const config::ModelConfig& model, const std::string&
   }
   ir::Graph graph = models::build(model, precision_from(precision), models::Output::loss);
   ir::differentiate(graph);
-  return compiler::Plans(std::move(graph), std::move(made), 0, cluster, switching::Planner::relay,
-                         {.on_devices = device != config::Device::cpu});
+  return compiler::Plans(
+      std::move(graph), std::move(made), 0, cluster, switching::Planner::relay,
+      {.on_devices = device != config::Device::cpu, .element_kernels = device == config::Device::cuda});
 }
 
 }  // namespace switchyard::train

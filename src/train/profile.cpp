@@ -171,6 +171,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       hardware.device.operators[precision.compute] = std::move(operators.tables);
       hardware.device.lockstep_curve = std::move(operators.lockstep);
       hardware.device.alone_speedup = operators.alone_speedup;
+      hardware.device.host_launch = operators.host_launch;
     }
     progress.show("codecs", 0);
     hardware.device.codecs = profile_codecs(barrier, settings.emulated ? thread_seconds : wall_seconds);

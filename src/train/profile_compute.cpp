@@ -1,5 +1,7 @@
 #include "train/profile_compute.hpp"
 
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -140,6 +142,25 @@ std::vector<i64> elements_of_movers(bool on_cpu) {
   return {i64{1} << 15, i64{1} << 18, i64{1} << 21, i64{1} << 24, i64{1} << 27};
 }
 
+// Work that keeps a device busy for some milliseconds, at the clock rate that it has in long steps, while the host
+// issues operators. Nothing on a CPU.
+class HeadStart {
+ public:
+  HeadStart(Precision precision, const at::Device& device) {
+    const i64 size = device.is_cuda() ? 4096 : 16;
+    if (device.is_cpu()) return;
+    factor_ = at::rand({size, size}, at::TensorOptions().dtype(runtime::scalar_type(precision.compute)).device(device));
+    product_ = at::empty_like(factor_);
+  }
+  void give() {
+    for (int i = 0; factor_.defined() && i < kProducts; ++i) at::mm_out(product_, factor_, factor_);
+  }
+
+ private:
+  static constexpr int kProducts = 20;
+  at::Tensor factor_, product_;
+};
+
 // A model and its steps. Memory of ranks is kept for the next round.
 class ProfiledModel {
  public:
@@ -147,7 +168,8 @@ class ProfiledModel {
       : fabric_(fabric),
         plans_(bench_plans(subject.model, std::string(name_of(precision)), {fmt::format("{},1,1", fabric.size())},
                            fabric.cluster())),
-        rank_(plans_, subject.model, fabric, settings) {
+        rank_(plans_, subject.model, fabric, settings),
+        head_start_(precision, settings.device) {
     rank_.store().home.initialize(random_weights(plans_.graph(), 1));
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
@@ -157,8 +179,10 @@ class ProfiledModel {
     for (Step& step : steps_) {
       size_t index = 0;
       const bool first = step.calls.empty();
-      runtime::Probe probe{.clock = clock};
+      std::vector<double> issues;
+      runtime::Probe probe{.clock = clock, .head_start = [&] { head_start_.give(); }};
       probe.timed = [&](const runtime::TimedCall& timed) {
+        issues.push_back(timed.issue.count);
         if (&timed.micro_batch != &step.plan.phases[0].replica[static_cast<size_t>(fabric_.rank())].back()) return;
         if (first) step.calls.push_back(described(timed));
         Call& call = step.calls[index++];
@@ -167,8 +191,12 @@ class ProfiledModel {
       rank_.step(
           step.plan, step.documents, [&](double) { return update_settings({.clip_norm = 0}, 1e-4, ++updates_, 0); },
           probe);
+      if (!first) issues_.push_back(comm::median(issues));  // some make the host wait
     }
   }
+
+  /// What the host took to issue an operator in each step.
+  const std::vector<double>& issues() const { return issues_; }
 
   /// The calls of each step.
   CallsOfSteps calls() const {
@@ -194,8 +222,12 @@ class ProfiledModel {
     bucket.replicas = fabric_.size();
     bucket.micro_batch_tokens = row;
     Step step{batch::plan_batch(0, lengths, {&bucket, 1}, compiler::work_model(model)), {}, {}};
-    for (const i64 length : lengths)
-      step.documents.emplace_back(static_cast<size_t>(length), static_cast<std::int32_t>(step.documents.size() % 7));
+    for (const i64 length : lengths) {
+      const i64 d = static_cast<i64>(step.documents.size());
+      auto& tokens = step.documents.emplace_back(static_cast<size_t>(length));
+      for (i64 i = 0; i < length; ++i)  // the rows of equal tokens would be added to one another
+        tokens[static_cast<size_t>(i)] = static_cast<std::int32_t>((7919 * i + 31 * d) % model.vocab_size);
+    }
     return step;
   }
 
@@ -218,7 +250,9 @@ class ProfiledModel {
   comm::Fabric& fabric_;
   const compiler::Plans plans_;
   Rank rank_;
+  HeadStart head_start_;
   std::vector<Step> steps_;
+  std::vector<double> issues_;
   i64 updates_ = 0;
 };
 
@@ -332,8 +366,12 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
   }
   on_progress(1);  // also where the time for further rounds is up
   CallsOfSteps steps;
-  for (const auto& model : models)
+  std::vector<double> issues;
+  for (const auto& model : models) {
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
+    issues.insert(issues.end(), model->issues().begin(), model->issues().end());
+  }
+  profile.host_launch = {barrier.mean({comm::median(issues)})[0]};
   const cluster::EfficiencyCurve kept = settle(steps, barrier);
   profile.lockstep = lockstep_of(steps, barrier);
   profile.matmul = {barrier.mean({comm::median(rates)})[0]};

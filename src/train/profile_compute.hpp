@@ -16,12 +16,13 @@ namespace switchyard::train {
 /// Tables by the names of operators; other work of a step has the names "adamw", "sum_of_squares", "zero", "copy",
 /// "add" (rows: elements). The tables have times without disturbance. lockstep: fraction of that speed which ranks keep
 /// that synchronize after so many seconds. matmul: rate of square matrix products; alone_speedup: how much faster these
-/// are while the other ranks wait.
+/// are while the other ranks wait. host_launch: on a device, the host's time to issue an operator.
 struct OperatorProfile {
   std::map<std::string, cluster::OperatorTable> tables;
   cluster::EfficiencyCurve lockstep{};
   FlopsPerSecond matmul{};
   double alone_speedup = 1;
+  Seconds host_launch{};
 };
 
 /// Every rank of the fabric calls it and gets the same result. clock: of all times. head_dim: features of heads with

@@ -20,6 +20,7 @@ Profile measured() {
   h.device.name = "Some CPU";
   h.device.memory = {1 << 30};
   h.device.alone_speedup = 1.25;
+  h.device.host_launch = Seconds{1.25e-5};
   h.device.codecs["int8"] = {{3e9}, {7e9}, {1e-7}};
   h.device.lockstep_curve = {{{1e-4, 0.75}, {0.5, 0.9375}}};
   h.device.rates[DType::f32] = {.matmul = {6e10}, .memory = {1e10}};

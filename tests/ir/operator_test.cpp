@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include "ir/operators/activation.hpp"
+#include "ir/operators/norm.hpp"
+#include "ir/operators/rope.hpp"
 #include "layout_query.hpp"
 
 namespace switchyard::ir {
@@ -139,6 +142,25 @@ TEST(Operator, says_which_of_its_rules_is_missing) {
   std::vector<int> existing;
   EXPECT_EQ(message_of<InternalError>([&] { Bare().input_gradient(graph, {}, {}, existing); }),
             "bare has no input gradient");
+}
+
+// In bf16 by default four copies of the widest operand in fp32.
+TEST(Operator, makes_no_copies_where_a_kernel_of_ours_computes_it) {
+  const Type x = tokens_by(DType::bf16, 64, {1}), rstd = tokens_by(DType::f32, 1, {});
+  const std::vector<Type> in = {x, x, vector(64), rstd}, out = {x};
+  const auto bytes = [&](const Operator& op, bool element_kernels) {
+    return op.workspace(in, out, {.tokens = 100, .sequences = 1, .element_kernels = element_kernels});
+  };
+  const i64 copies = 4 * 100 * 64 * 4;
+  EXPECT_EQ(bytes(Swiglu(), false), copies);
+  EXPECT_EQ(bytes(Swiglu(), true), 0);
+  EXPECT_EQ(bytes(SwigluDx(), true), 0);
+  EXPECT_EQ(bytes(Rope(16, false), true), 0);
+  EXPECT_EQ(bytes(RmsNorm(1e-5, 0), true), 0);
+  EXPECT_EQ(bytes(RmsNormDx(false, false, 64), true), 0);
+  EXPECT_EQ(bytes(RmsNorm(1e-5, 16), true), copies) << "not over heads";
+  EXPECT_EQ(bytes(RmsNormDx(true, false, 64), true), copies);
+  EXPECT_EQ(bytes(Gelu(false), true), copies) << "no kernel of ours";
 }
 
 TEST(Operator, moves_all_its_operands_by_default) {

@@ -251,12 +251,14 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
   }
 }
 
-TEST(CostModel, memory_has_scores_of_attention_on_cpus_only) {
-  const auto total = [](bool on_devices) {
-    const Case one(Case::hardware(1, 1e18, 1), {{1024}}, {.on_devices = on_devices});
+TEST(CostModel, memory_has_scores_of_attention_on_cpus_only_and_no_copies_where_kernels_make_none) {
+  const auto total = [](bool on_devices, bool element_kernels) {
+    const Case one(Case::hardware(1, 1e18, 1), {{1024}},
+                   {.on_devices = on_devices, .element_kernels = element_kernels});
     return one.model.need({}, 1024, one.all()).total();
   };
-  EXPECT_LT(total(true), total(false));
+  EXPECT_LT(total(true, false), total(false, false));
+  EXPECT_LT(total(true, true), total(true, false));
 }
 
 TEST(CostModel, parts_of_a_phase_sum_to_it_and_steps_are_averaged) {

@@ -108,8 +108,12 @@ TEST_F(SegmentRunnerOnADevice, TimesEachOperatorOfARun) {
   for (size_t i = 0; i < stage_.forward.code.size(); ++i)
     if (stage_.forward.code[i].op) operators.push_back(static_cast<int>(i));
   double sum = 0;
-  hooks_.timed = [&](int instr, Seconds time) {
+  int head_starts = 0;
+  hooks_.head_start = [&] { ++head_starts; };
+  hooks_.timed = [&](int instr, Seconds time, Seconds issue) {
+    EXPECT_EQ(head_starts, 1);
     EXPECT_GE(time.count, 0);
+    EXPECT_EQ(issue.count > 0, !standin::test_device().is_cpu()) << "the host's part";
     sum += time.count;
     timed.push_back(instr);
   };

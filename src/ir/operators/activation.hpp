@@ -12,6 +12,7 @@ class Swiglu final : public Operator {
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
+  bool has_element_kernel() const override { return true; }
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "T f, T f -> T f"; }
@@ -22,6 +23,7 @@ class SwigluDx final : public Operator {
  public:
   SwigluDx() : Operator("swiglu_dx") {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1], in[2]}; }
+  bool has_element_kernel() const override { return true; }
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T f, T f, T f -> T f, T f"; }

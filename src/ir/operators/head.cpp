@@ -50,7 +50,8 @@ i64 logit_room(std::span<const Type> in, const CallSize& size) {
 i64 chunk_bytes(std::span<const Type> in, const CallSize& size) {
   const i64 rows = rows_of_chunk(size), statistic = rows * size_of(in[3].dtype),
             copied = std::min(rows, HeadLoss::kChunk) * in[1].shape.size[0];
-  const i64 copies = in[1].dtype == DType::bf16 ? 2 * allocated(copied * size_of(DType::f32)) : 0;
+  const i64 copies =
+      in[1].dtype == DType::bf16 && !size.element_kernels ? 2 * allocated(copied * size_of(DType::f32)) : 0;
   return allocated(statistic) + allocated(2 * statistic) + copies;
 }
 

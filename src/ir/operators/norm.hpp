@@ -17,6 +17,7 @@ class RmsNorm final : public Operator {
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
   std::optional<StatisticSums> statistic_sums() const override;
+  bool has_element_kernel() const override { return group_ == 0; }
 
  protected:
   std::string labels(const LayoutQuery&) const override;
@@ -34,6 +35,7 @@ class RmsNormDx final : public Operator {
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
   i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::optional<StatisticSums> statistic_sums() const override;
+  bool has_element_kernel() const override { return !per_head_; }
 
  protected:
   std::string labels(const LayoutQuery&) const override;

@@ -20,6 +20,7 @@ class Rope final : public Operator {
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
+  bool has_element_kernel() const override { return true; }
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T h, T -> T h"; }

@@ -73,6 +73,9 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * (4 * 2 + 18 * 4))
       << "passes over logits in bf16 and copies in fp32";
   EXPECT_EQ(HeadLoss().workspace(in, out, {4096, 0}), 512 * (100 * (2 + 2 * 4) + 3 * 4)) << "a chunk of 512 tokens";
+  EXPECT_EQ(HeadLoss().workspace(in, out, {.tokens = 4096, .sequences = 1, .element_kernels = true}),
+            4096 * (100 * 2 + 3 * 4))
+      << "the larger chunk of a device, no copies";
   EXPECT_EQ(HeadLoss().workspace(in, out, {10, 0}), 2048 + 2 * 4032 + 64 + 128)
       << "each block as the allocator rounds it";
 }
