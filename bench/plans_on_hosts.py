@@ -5,34 +5,40 @@ static strategies of a peer program, as Markdown.
     bench/plans_on_hosts.py --cluster TOOL [--peer PROGRAM --peer-name NAME] [--program build/switchyard]
                             [--data data/definitions] [--memory 72] [--inter 400mbit] [--intra 2gbit] [--cores 0.2]
                             [--hosts 2] [--slots 4] [--tokens 49152] [--rounds 1] [--steps 3] [--profile FILE]
-                            [--peer-dp N ...] [--out FOLDER]
+                            [--lengths commoncrawl] [--peer-dp N ...] [--out FOLDER]
 
 TOOL makes hosts with slow links, as for bench/demo_on_hosts.py; every rank has a fixed share of a core. The job is
-demo/cluster.toml on DATA, with --tokens tokens a step and a budget of --memory MiB a rank, planned with a quick profile
-of the hosts, or FILE. The plan, the best single strategy with balanced documents, and the usual default (the same
-split, documents in the data's order) train in turns. PROGRAM is called as by bench/peer_on_hosts.py, with each split of
-the ranks into data, tensor and pipeline parallel ones and Ulysses' that the model allows, first for one step: with
-recomputation, too, where it takes more memory without it. Its quickest within the budget of that step, and its
-quickest without one, then take their turns; --peer-dp leaves out splits with other numbers of replicas. Rates are those
-of all steps but the first. Writes plans_on_hosts.md to --out. Exit status 1: losses differ.
+demo/cluster.toml on DATA, or on its tokens in documents of lengths drawn from a model of tools/lengths.py, with
+--tokens tokens a step and a budget of --memory MiB a rank, planned with a quick profile of the hosts, or FILE. The
+plan, the best single strategy with balanced documents, and the usual default (the same split, documents in the data's
+order) train in turns. PROGRAM is called as by bench/peer_on_hosts.py, with each split of the ranks into data, tensor
+and pipeline parallel ones and Ulysses' that the model allows, first for one step: with recomputation, too, where it
+takes more memory without it. Its quickest within the budget of that step, and its quickest without one, then take their
+turns; --peer-dp leaves out splits with other numbers of replicas. Rates are those of all steps but the first. Writes
+plans_on_hosts.md to --out. Exit status 1: losses differ.
 """
 
 import argparse
 import os
+import random
 import re
 import sys
 import tempfile
 import tomllib
 from pathlib import Path
 
+import numpy
 from demo_on_hosts import add_hosts, hosts_of, profiled, write_page
 from emulated_gains import strategies_of
 from emulated_steps import HEAD_DIM, demo_job
-from machine_jobs import ROOT
+from machine_jobs import ROOT, IndexedWriter
 from peer_on_hosts import check, ours, peers
 
 sys.path.insert(0, str(ROOT / "tools"))
 import demo  # noqa: E402  for its contenders
+import lengths  # noqa: E402
+
+DOCUMENTS = 4096  # of drawn lengths
 
 SCREENED = ("| peer's strategy | tokens/s of the first step | MiB a rank | within the budget |\n"
             "|---|---|---|---|\n")
@@ -53,6 +59,23 @@ def splits(model, ranks, replicas):
                     continue
                 for zero in (0, 3) if dp > 1 and pp == 1 else (0,):
                     yield f"--strategy {dp},{tp},{pp},{cp} --zero {zero}"
+
+
+def drawn_corpus(folder, data, model):
+    """A corpus of DATA's tokens, one after the other, in documents of the model's lengths; of 16-bit tokens."""
+    tokens = numpy.fromfile(Path(data) / "corpus.bin", dtype="<u2")
+    bins = lengths.histogram(lengths.MODELS[model])
+    draw = random.Random(1)
+    folder.mkdir()
+    writer, first = IndexedWriter(folder, 8192), 0
+    for lo, hi, _ in draw.choices(bins, weights=[count for *_, count in bins], k=DOCUMENTS):
+        length = min(hi - 1, int(lo * (hi / lo) ** draw.random()))  # evenly by the logarithm
+        if first + length > len(tokens):
+            first = 0
+        writer.add(tokens[first:first + length])
+        first += length
+    writer.finish()
+    return folder
 
 
 def job_of(arguments, path):
@@ -128,12 +151,15 @@ def main():
     parser.add_argument("--peer-dp", type=int, nargs="+", default=[], metavar="N")
     parser.add_argument("--memory", type=int, default=72, metavar="MIB", help="budget of a rank")
     parser.add_argument("--profile", type=Path, help="of the hosts, instead of a fresh one")
+    parser.add_argument("--lengths", choices=sorted(lengths.MODELS), help="of the documents, instead of DATA's")
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--tokens", type=int, default=49152, help="of a step")
     arguments = parser.parse_args()
     with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if arguments.lengths:
+            arguments.data = str(drawn_corpus(folder / "corpus", arguments.data, arguments.lengths))
         path = job_of(arguments, folder / "job.toml")
         profile, text = arguments.profile, ""
         if not profile:
@@ -150,7 +176,8 @@ def main():
             replicas = f" with {' or '.join(map(str, arguments.peer_dp))} replicas" if arguments.peer_dp else ""
             text += f"\nAll strategies of {arguments.peer_name}{replicas}, one step each:\n\n{SCREENED}{lines}"
     write_page("plans_on_hosts", "Plans on test hosts of little memory", text, arguments,
-               ["inter", "intra", "cores", "hosts", "slots", "memory", "rounds", "steps", "tokens"])
+               ["inter", "intra", "cores", "hosts", "slots", "memory", "rounds", "steps", "tokens",
+                *(["lengths"] if arguments.lengths else [])])
 
 
 if __name__ == "__main__":

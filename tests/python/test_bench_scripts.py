@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -24,7 +25,7 @@ if words[0] == "launch":
 '''
 
 PROGRAM = '''
-import json, os, sys
+import json, os, shutil, sys, tomllib
 from pathlib import Path
 words = sys.argv[1:]
 def value(option):
@@ -40,6 +41,8 @@ if words[0] == "profile":
     Path(value("--out")).write_text(json.dumps({"links": {"inter_host": {"bandwidth": 5e7}}}))
 elif words[0] == "plan":
     job = Path(words[1]).read_text()
+    if os.environ.get("KEPT"):
+        shutil.copytree(tomllib.loads(job)["data"]["path"], os.environ["KEPT"], dirs_exist_ok=True)
     assert 'memory_budget = "72 MiB"' in job and "tokens = 1000" in job, job
     name = "tp=2" if "--buckets" in words else "tp=2; dp=2"
     Path(value("--out")).write_text("".join(
@@ -134,6 +137,20 @@ def test_only_splits_with_some_numbers_of_replicas_are_tried(hosts, tmp_path):
     screened = [line for line in page.splitlines() if line.startswith("| `")]
     assert "All strategies of the peer with 2 replicas, one step each:" in page
     assert len(screened) == 4 and all("--strategy 2,1,1,1" in line for line in screened)
+
+
+def test_documents_of_drawn_lengths_are_cut_from_the_tokens_of_the_corpus(hosts, tmp_path):
+    tokens = numpy.arange(40000, dtype="<u2") % 8192
+    (tmp_path / "corpus.bin").write_bytes(tokens.tobytes())
+    done = hosts("--lengths", "commoncrawl", KEPT=str(tmp_path / "kept"))
+    assert done.returncode == 0, done.stderr
+    assert "--lengths commoncrawl`" in (tmp_path / "plans_on_hosts.md").read_text()
+    drawn = numpy.fromfile(tmp_path / "kept/corpus.bin", dtype="<u2")
+    lengths = numpy.fromfile(tmp_path / "kept/corpus.idx", dtype="<i4", count=4096, offset=34)
+    assert sum(lengths) == len(drawn)
+    assert 300 < numpy.median(lengths) < 550 and max(lengths) > 8192
+    few = sum(lengths[:4])
+    assert (drawn[:few] == tokens[:few]).all(), "one after the other"
 
 
 def test_hosts_that_cannot_be_made_and_runs_that_fail_are_reported_and_hosts_taken_down(hosts, tmp_path):
