@@ -204,9 +204,12 @@ std::array<at::Tensor, 3> gradients_of(const PaddedCall& call, const at::Tensor&
                                        const at::Tensor& k, const at::Tensor& v, const at::Tensor& o,
                                        const at::Tensor& lse, int head_dim, double scale) {
   const auto of = [&](const at::Tensor& x, i64 first) { return padded_sequences(x, first, call, head_dim); };
+  // libtorch finds a plan of cuDNN's by the strides of queries, keys and values; those of others must follow from
+  // these.
+  const at::Tensor rows = o.contiguous(), d_rows = d_out.contiguous();
   const at::Tensor unused = at::empty({}, q.options().dtype(at::kLong));  // of dropout
   const auto [dq, dk, dv] = at::_cudnn_attention_backward(
-      of(d_out, call.queries), of(q, call.queries), of(k, call.keys), of(v, call.keys), of(o, call.queries),
+      of(d_rows, call.queries), of(q, call.queries), of(k, call.keys), of(v, call.keys), of(rows, call.queries),
       padded_statistics(lse, call), unused, unused, {}, {}, {}, call.length, call.length, 0.0, true, scale);
   return {rows_of(dq, call), rows_of(dk, call), rows_of(dv, call)};
 }

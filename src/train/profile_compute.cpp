@@ -114,7 +114,7 @@ std::vector<Subject> subjects_of_gpus(i64 head_dim) {
           {llama(4 * heads * wide, 11008, 32768, 1, wide), steps_of({1024, 4096, 8192}, 4096)},
           {llama(8 * heads * wide, 4096, 1024, 4, wide), steps_of({4096})},
           {llama(512, 1408, 4096), steps_of({1024, 4096}, 4096)},
-          {gpt2(1024, 4096, config::AttentionKind::fused), steps_of({1024, 4096}, 4096)},
+          {gpt2(1024, 4096, config::AttentionKind::fused), steps_of({1024, 4096, 16384}, 4096)},
           {gpt2(1024, 1024, config::AttentionKind::unfused), steps_of({1024}, 1024)}};
 }
 
@@ -146,11 +146,12 @@ std::vector<i64> elements_of_movers(bool on_cpu) {
 // issues operators. Nothing on a CPU.
 class HeadStart {
  public:
-  HeadStart(Precision precision, const at::Device& device) {
-    const i64 size = device.is_cuda() ? 4096 : 16;
+  explicit HeadStart(const at::Device& device) {
     if (device.is_cpu()) return;
-    factor_ = at::rand({size, size}, at::TensorOptions().dtype(runtime::scalar_type(precision.compute)).device(device));
+    const i64 size = device.is_cuda() ? 4096 : 16;
+    factor_ = at::rand({size, size}, at::TensorOptions().dtype(at::kBFloat16).device(device));
     product_ = at::empty_like(factor_);
+    runtime::wait_for_device(device);  // other streams read it
   }
   void give() {
     for (int i = 0; factor_.defined() && i < kProducts; ++i) at::mm_out(product_, factor_, factor_);
@@ -164,12 +165,13 @@ class HeadStart {
 // A model and its steps. Memory of ranks is kept for the next round.
 class ProfiledModel {
  public:
-  ProfiledModel(const Subject& subject, comm::Fabric& fabric, Precision precision, const RankSettings& settings)
+  ProfiledModel(const Subject& subject, comm::Fabric& fabric, Precision precision, const RankSettings& settings,
+                HeadStart& head_start)
       : fabric_(fabric),
         plans_(bench_plans(subject.model, std::string(name_of(precision)), {fmt::format("{},1,1", fabric.size())},
                            fabric.cluster())),
         rank_(plans_, subject.model, fabric, settings),
-        head_start_(precision, settings.device) {
+        head_start_(head_start) {
     rank_.store().home.initialize(random_weights(plans_.graph(), 1));
     for (const Shape& shape : subject.shapes) steps_.push_back(step_of(shape, subject.model));
   }
@@ -250,7 +252,7 @@ class ProfiledModel {
   comm::Fabric& fabric_;
   const compiler::Plans plans_;
   Rank rank_;
-  HeadStart head_start_;
+  HeadStart& head_start_;
   std::vector<Step> steps_;
   std::vector<double> issues_;
   i64 updates_ = 0;
@@ -343,9 +345,10 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
                                   const std::function<void(double share)>& on_progress) {
   OperatorProfile profile;
   const std::vector<Subject> all = subjects(settings.device.is_cpu(), head_dim, quick);
+  HeadStart head_start(settings.device);
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all)
-    models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings));
+    models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings, head_start));
   Movers movers(barrier, precision.state, settings.device);
   const auto products = [&] {
     return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}, clock).count;

@@ -241,6 +241,9 @@ void padded_backward(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const std::int64_t count = q.size(0), length = in[11].toInt();
   demand(statistics.is_contiguous() && statistics.sizes() == at::IntArrayRef({count, q.size(1), length, 1}),
          "lse (sequences, heads, length, 1)");
+  for (const std::size_t i : {0, 4})
+    demand(in.tensor(i).stride(2) == q.size(1) * q.size(3),
+           "outputs with nothing between rows, as plans have no others");
   const auto made = gradients(
       padded_call(q, in.tensor(2), in.tensor(3), length, in[13].toDouble(), in[14].toBool(), in[15].toDouble()),
       rows_of(in.tensor(0)), rows_of(in.tensor(4)),
