@@ -122,7 +122,7 @@ class Comparison:
 
     def __init__(self, name, spec, rates):
         self.name, self.spec = name, spec
-        self.where = (f"{rates[0]} between hosts" if rates else "one GPU" if spec["run"] is ONE_GPU else "one machine")
+        self.where = (f"{rates[0]} between hosts" if rates else "one GPU" if "device" in spec["run"] else "one machine")
         self.predictions, self.runs, self.memory = [], [], 0
 
     def add(self, machine):

@@ -69,7 +69,7 @@ void embedding_dw(at::Tensor& dtable, const at::Tensor& dy, const at::Tensor& id
   if (!loops_apply({&dtable, &dy})) {
     const i64 rows = dtable.size(0);
     const at::Tensor row = ids.sub(first), outside = row.lt(0).logical_or(row.ge(rows)).unsqueeze(1);
-    // libtorch's embedding_dense_backward would make the host wait for a GPU, and give a table of its own.
+    // Added where it belongs: libtorch's embedding_dense_backward gives a table of its own.
     dtable.index_add_(0, row.clamp(0, rows - 1),
                       dy.to(dtable.scalar_type(), /*non_blocking=*/false, /*copy=*/true).masked_fill_(outside, 0));
     return;

@@ -30,6 +30,7 @@ TEST(ProfileOperators, more_work_takes_longer_and_progress_ends_at_all_of_it) {
   const double work = 2 * 128 * 384;
   EXPECT_LT(2 * linear.seconds(64, 128, work), linear.seconds(4096, 128, work));
   EXPECT_GT(profile.matmul.count, 1e8);
+  EXPECT_EQ(profile.host_launch, Seconds{0}) << "on a CPU it is in the times of the operators";
   EXPECT_TRUE(std::ranges::is_sorted(told));
   EXPECT_DOUBLE_EQ(told.back(), 1);
 }
