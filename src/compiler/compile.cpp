@@ -62,6 +62,7 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   stage.passing = strategy.exchange;
   stage.overlap = how.overlap;
   stage.overlap_transfers = how.overlap_transfers;
+  stage.on_devices = how.on_devices;
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
   stage.rows = layout::row_cuts(mesh, strategy.zero);
   stage.every = strategy.every;

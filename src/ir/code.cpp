@@ -144,7 +144,7 @@ KeyBytes key_bytes(const StageCode& stage, const Instr& instr, int position) {
 }
 
 std::optional<StatisticSums> statistic_sums(const StageCode& stage, const Instr& instr) {
-  const std::optional<StatisticSums> sums = instr.op ? instr.op->statistic_sums() : std::nullopt;
+  const std::optional<StatisticSums> sums = instr.op ? instr.op->statistic_sums(stage.on_devices) : std::nullopt;
   if (!sums || stage.buffers[static_cast<size_t>(instr.in[sums->cut])].layout.split[sums->dim].empty())
     return std::nullopt;
   return sums;

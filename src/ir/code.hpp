@@ -150,6 +150,7 @@ struct StageCode {
   // Whether gathers and reductions for runs go on while the stage computes; else each waits for the piece before it,
   // and the next piece waits for them.
   bool overlap_transfers = true;
+  bool on_devices = false;  // kernels are those of devices
 };
 
 /// Which of the stage's patterns a replica has. InternalError if the stage wasn't compiled for it.

@@ -124,7 +124,8 @@ class Operator {
   virtual i64 rotary_head_dim() const { return 0; }
   /// Whether these tables are those of a micro-batch, with a row for each of its tokens.
   virtual bool rotates_by_document() const { return false; }
-  virtual std::optional<StatisticSums> statistic_sums() const { return std::nullopt; }
+  /// on_device: its kernel is that of devices.
+  virtual std::optional<StatisticSums> statistic_sums(bool /*on_device*/) const { return std::nullopt; }
   /// Whether selective recomputation makes an output again instead of keeping it.
   virtual bool is_remade(size_t output) const;
   /// Whether a kernel of ours for elements computes it where a device has these.

@@ -35,8 +35,8 @@ struct FlashCalls {
   bool separate = true;
 };
 
-/// Whether the device has flash attention, and cuDNN's attention for heads of this size. They try them, so the host may
-/// wait.
+/// Whether the device has flash attention, and cuDNN's attention, which has heads of up to 128 elements. They try them,
+/// so the host may wait.
 bool has_flash_attention(const at::Device& device);
 bool has_padded_attention(const at::Device& device, i64 head_dim);
 

@@ -111,8 +111,9 @@ const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, con
   capacity = (capacity + multiple - 1) / multiple * multiple;  // micro-batches are padded
   const auto [it, fresh] = least_of_pass_.try_emplace(key(kind, mesh, recompute, static_cast<int>(pass), capacity));
   // The head works in chunks of a power of two tokens. Activations that are long enough to be encoded may take longer.
-  const bool falling = shares_rise_ && !compression().encodes_exchanges() &&
-                       (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::kChunk % multiple == 0);
+  const bool falling =
+      shares_rise_ && !compression().encodes_exchanges() &&
+      (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::chunk(how().on_devices) % multiple == 0);
   if (fresh) it->second = times(kind, mesh, recompute, pass).least(capacity, falling);
   return it->second;
 }

@@ -650,7 +650,8 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       served_(fabric),
       rope_(options_.rope_theta, options_.rope_scaling),
       flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)),
-      padded_(flash_ && kernels::has_padded_attention(options_.device, ir::attention_head_dim(plans.graph()))) {
+      padded_(flash_ && ir::fits_padded_attention(ir::attention_head_dim(plans.graph())) &&
+              kernels::has_padded_attention(options_.device, ir::attention_head_dim(plans.graph()))) {
   // So that every step needs the same memory.
   const compiler::RotaryTables tables = compiler::rotary_tables(plans.graph(), plans.longest_document());
   if (tables.positions > 0)

@@ -80,6 +80,9 @@ TEST(StatisticSums, are_made_where_ranks_have_some_rows_of_the_weight_each) {
   head.in = {0, 1, 2, 3};
   ASSERT_TRUE(statistic_sums(head_stage(cut({{0}, {}})), head));
   EXPECT_EQ(statistic_sums(head_stage(cut({{0}, {}})), head)->chunk, HeadLoss::kChunk);
+  StageCode on_devices = head_stage(cut({{0}, {}}));
+  on_devices.on_devices = true;
+  EXPECT_EQ(statistic_sums(on_devices, head)->chunk, HeadLoss::kDeviceChunk);
   EXPECT_FALSE(statistic_sums(head_stage(cut({{}, {0}})), head));
   head.op = std::make_shared<Gelu>(true);
   EXPECT_FALSE(statistic_sums(head_stage(cut({{0}, {}})), head));

@@ -28,12 +28,12 @@ TEST(StatisticGroups, are_ranks_with_the_same_tokens_and_all_rows_among_them) {
   Instr head;
   head.op = std::make_shared<HeadLoss>();
   head.in = {0, 1, 2, 3};
-  const StatisticGroups by_outer = statistic_groups(head_stage({1}), head, *head.op->statistic_sums());
+  const StatisticGroups by_outer = statistic_groups(head_stage({1}), head, *head.op->statistic_sums(false));
   EXPECT_THAT(by_outer.groups, ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
   EXPECT_EQ(by_outer.units, 2) << "of four";
-  EXPECT_THAT(statistic_groups(head_stage({0, 1}), head, *head.op->statistic_sums()).groups,
+  EXPECT_THAT(statistic_groups(head_stage({0, 1}), head, *head.op->statistic_sums(false)).groups,
               ElementsAre(ElementsAre(0, 1, 2, 3)));
-  EXPECT_THAT(statistic_groups(head_stage({0}), head, *head.op->statistic_sums()).groups,
+  EXPECT_THAT(statistic_groups(head_stage({0}), head, *head.op->statistic_sums(false)).groups,
               ElementsAre(ElementsAre(0, 2), ElementsAre(1, 3)));
 }
 

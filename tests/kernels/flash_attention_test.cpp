@@ -183,11 +183,6 @@ class PaddedAttention : public testing::Test {
   }
 };
 
-TEST_F(PaddedAttention, IsForHeadsOfUpTo128) {
-  EXPECT_FALSE(has_padded_attention(standin::test_device(), 136));
-  EXPECT_FALSE(has_padded_attention(standin::test_device(), 0)) << "no attention";
-}
-
 TEST_F(PaddedAttention, BesideShortDocumentsAndPaddingIsThatByScores) {
   compare({130, 130, 4, 2, 64, {{0, 7, 0, 7, true}, {7, 45, 7, 45, true}, {60, 64, 60, 64, true}}}, multiple_of_16);
   compare({96, 96, 2, 1, 64, {{0, 48, 0, 48, true}, {48, 48, 48, 48, true}}}, multiple_of_16);

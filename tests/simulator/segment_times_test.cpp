@@ -303,28 +303,30 @@ TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {
   EXPECT_GT(copying, 0);
 }
 
-// A maximum and two sums for each chunk of tokens: of a reduction and a gather each.
+// A maximum and two sums for each chunk of tokens, which are more on devices: of a reduction and a gather each.
 TEST(SegmentTimes, of_a_head_over_parts_of_the_vocabulary_count_its_sums) {
-  const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4);
-  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
   cluster::Hardware hardware = arithmetic_only(1, 4);
   hardware.intra_host = {{1e-3}, {1e6}, 1, {}};
-  const auto head = std::ranges::find_if(
-      stage.backward.code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "head_loss"; });
-  ASSERT_NE(head, stage.backward.code.end());
-  const ir::Segment alone{Pass::F, {*head}, {}, {}};
-  const double element = static_cast<double>(size_of(stage.buffers[static_cast<size_t>(head->in[3])].type.dtype));
-  constexpr i64 chunk = ir::HeadLoss::kChunk;
-  for (const auto& [tokens, chunks] :
-       {std::pair(i64{32}, 1), std::pair(chunk, 1), std::pair(3 * chunk, 3), std::pair(2 * chunk + 32, 3)}) {
-    const SegmentTimes times = segment_times(stage, alone, tokens, {0, 1, 2, 3}, hardware, plans.cluster());
-    double seconds = 0;
-    for (const Piece& piece : times.pieces)
-      if (piece.what == Activity::communication) seconds += piece.fixed;
-    EXPECT_NEAR(seconds, 2 * (chunks * 2 * 3e-3 + 3 * 0.75 * static_cast<double>(tokens) * element / 1e6), 1e-9)
-        << tokens;
-    ASSERT_EQ(times.exchanges.size(), 1u);
-    EXPECT_EQ(times.exchanges[0].ports.size(), 8u);
+  for (const bool on_devices : {false, true}) {
+    const compiler::Plans plans = plans_under({"1,4,1"}, 1, 4, 1, {.on_devices = on_devices});
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    const auto head = std::ranges::find_if(
+        stage.backward.code, [](const ir::Instr& instr) { return instr.op && instr.op->name() == "head_loss"; });
+    ASSERT_NE(head, stage.backward.code.end());
+    const ir::Segment alone{Pass::F, {*head}, {}, {}};
+    const double element = static_cast<double>(size_of(stage.buffers[static_cast<size_t>(head->in[3])].type.dtype));
+    const i64 chunk = ir::HeadLoss::chunk(on_devices);
+    for (const auto& [tokens, chunks] :
+         {std::pair(i64{32}, 1), std::pair(chunk, 1), std::pair(3 * chunk, 3), std::pair(2 * chunk + 32, 3)}) {
+      const SegmentTimes times = segment_times(stage, alone, tokens, {0, 1, 2, 3}, hardware, plans.cluster());
+      double seconds = 0;
+      for (const Piece& piece : times.pieces)
+        if (piece.what == Activity::communication) seconds += piece.fixed;
+      EXPECT_NEAR(seconds, 2 * (chunks * 2 * 3e-3 + 3 * 0.75 * static_cast<double>(tokens) * element / 1e6), 1e-9)
+          << tokens;
+      ASSERT_EQ(times.exchanges.size(), 1u);
+      EXPECT_EQ(times.exchanges[0].ports.size(), 8u);
+    }
   }
 }
 

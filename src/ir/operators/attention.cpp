@@ -38,34 +38,41 @@ i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest,
   return (scores + rows) * size_of(DType::f32);
 }
 
+// Rows of the call of cuDNN's attention for the longest of such documents; 0: there is none.
+i64 padded_rows(i64 tokens, i64 head_dim) {
+  return fits_padded_attention(head_dim) ? padded_attention_rows(tokens) : 0;
+}
+
 // Copies with padding of a document's queries, so often, and of its keys and values. A document that alone is as long
 // as its call needs none.
-i64 padded_copies(const Type& q, const Type& k, const CallSize& size, i64 of_queries) {
-  const i64 rows = padded_attention_rows(size.longest);
-  if (rows == size.longest && padded_attention_rows(size.tokens - size.longest) == 0) return 0;
+i64 padded_copies(const Type& q, const Type& k, const CallSize& size, i64 head_dim, i64 of_queries) {
+  const i64 rows = padded_rows(size.longest, head_dim);
+  if (rows == size.longest && padded_rows(size.tokens - size.longest, head_dim) == 0) return 0;
   return rows * (of_queries * q.shape.size[1] + 2 * k.shape.size[1]) * size_of(q.dtype);
 }
 
-i64 flash_rows(const CallSize& size) { return std::max(size.tokens, padded_attention_rows(size.longest)); }
+i64 flash_rows(const CallSize& size, i64 head_dim) {
+  return std::max(size.tokens, padded_rows(size.longest, head_dim));
+}
 
 // The kernels' results, before they go to where they belong.
 i64 flash_workspace(const Type& q, const Type& k, const CallSize& size, i64 head_dim) {
-  const i64 features = q.shape.size[1], rows = flash_rows(size);
+  const i64 features = q.shape.size[1], rows = flash_rows(size, head_dim);
   return allocated(rows * features * size_of(q.dtype)) + allocated(rows * (features / head_dim) * size_of(DType::f32)) +
-         padded_copies(q, k, size, 1);
+         padded_copies(q, k, size, head_dim, 1);
 }
 
 // The same of the backward pass: it sums the gradient of the queries in fp32, in rows of 32 or 64 elements, with 128
 // rows between sequences, and has gradients of keys for each query head. Padded calls have the statistics with padding.
 i64 flash_backward_workspace(const Type& q, const Type& k, const CallSize& size, i64 head_dim) {
   const i64 features = q.shape.size[1], heads = features / head_dim, step = head_dim <= 128 ? 32 : 64;
-  const i64 padded = padded_attention_rows(size.longest) > 0 ? flash_rows(size) : 0;
+  const i64 padded = padded_rows(size.longest, head_dim) > 0 ? flash_rows(size, head_dim) : 0;
   const i64 rows = std::max(padded, size.tokens + 128 * size.sequences),
             keys = std::max({padded, size.tokens, size.seen_keys});
   const i64 sums = rows * heads * ((head_dim + step - 1) / step * step + 1) * size_of(DType::f32);
   const i64 of_keys = 2 * keys * (k.shape.size[1] + (k.shape.size[1] == features ? 0 : features));
   return sums + (std::max(padded, size.tokens) * features + of_keys) * size_of(q.dtype) +
-         padded * heads * size_of(DType::f32) + padded_copies(q, k, size, 3);
+         padded * heads * size_of(DType::f32) + padded_copies(q, k, size, head_dim, 3);
 }
 
 bool is_flash(const Type& q, const CallSize& size, i64 head_dim) {
@@ -126,6 +133,8 @@ i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i6
 bool fits_flash_attention(DType compute, i64 head_dim) {
   return compute == DType::bf16 && head_dim % 8 == 0 && head_dim <= 256;
 }
+
+bool fits_padded_attention(i64 head_dim) { return head_dim > 0 && head_dim <= 128; }
 
 i64 padded_attention_rows(i64 tokens) {
   constexpr i64 kShortest = 2048, kLengthsPerOctave = 16;

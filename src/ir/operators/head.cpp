@@ -74,7 +74,7 @@ i64 Head::workspace(std::span<const Type> in, std::span<const Type>, const CallS
   return logit_room(in, size) + chunk_bytes(in, size);
 }
 
-std::optional<StatisticSums> Head::statistic_sums() const { return HeadLoss().statistic_sums(); }
+std::optional<StatisticSums> Head::statistic_sums(bool on_device) const { return HeadLoss().statistic_sums(on_device); }
 
 std::vector<int> Head::input_gradient(Graph& graph, const Call& call, const std::vector<int>&,
                                       std::vector<int>&) const {
@@ -108,8 +108,8 @@ i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, const C
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
 
 // A maximum, and then two sums.
-std::optional<StatisticSums> HeadLoss::statistic_sums() const {
-  return StatisticSums{.cut = 1, .dim = 0, .statistics = 3, .per_token = {1, 2}, .chunk = kChunk};
+std::optional<StatisticSums> HeadLoss::statistic_sums(bool on_device) const {
+  return StatisticSums{.cut = 1, .dim = 0, .statistics = 3, .per_token = {1, 2}, .chunk = chunk(on_device)};
 }
 
 std::vector<Type> HeadLossDx::shape(std::span<const Type> in) const {
@@ -132,7 +132,9 @@ i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, const
   return chunk_bytes(in, size);
 }
 
-std::optional<StatisticSums> HeadLossDx::statistic_sums() const { return HeadLoss().statistic_sums(); }
+std::optional<StatisticSums> HeadLossDx::statistic_sums(bool on_device) const {
+  return HeadLoss().statistic_sums(on_device);
+}
 
 const std::string& HeadLossDx::measured_as() const {
   static const std::string kWhole = "head_loss";

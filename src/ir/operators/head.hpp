@@ -17,7 +17,7 @@ class Head final : public Operator {
   Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
   i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   std::optional<size_t> loss_output() const override { return 0; }
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
 };
@@ -38,7 +38,7 @@ class HeadLoss final : public Operator {
   i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   Halves halves() const override;
   std::optional<size_t> loss_output() const override { return 0; }
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
 };
 
 /// HeadLoss without the weight's gradient, for schedules that compute it later. The inputs are the same; outputs loss
@@ -54,7 +54,7 @@ class HeadLossDx final : public Operator {
   i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
   const std::string& measured_as() const override;
   std::optional<size_t> loss_output() const override { return 0; }
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
 };
 
 }  // namespace switchyard::ir

@@ -49,7 +49,7 @@ std::string RmsNorm::labels(const LayoutQuery& query) const {
 }
 
 // The mean square.
-std::optional<StatisticSums> RmsNorm::statistic_sums() const {
+std::optional<StatisticSums> RmsNorm::statistic_sums(bool) const {
   if (group_ > 0) return std::nullopt;
   return StatisticSums{.cut = 0, .dim = 1, .statistics = 3, .per_token = {1}};
 }
@@ -76,7 +76,7 @@ std::string RmsNormDx::labels(const LayoutQuery& query) const {
 }
 
 // The mean of dy w xhat.
-std::optional<StatisticSums> RmsNormDx::statistic_sums() const {
+std::optional<StatisticSums> RmsNormDx::statistic_sums(bool) const {
   if (per_head_) return std::nullopt;
   return StatisticSums{.cut = 1, .dim = 1, .statistics = 3, .per_token = {1}};
 }
@@ -117,7 +117,7 @@ std::string LayerNorm::labels(const LayoutQuery& query) const {
 }
 
 // The mean, and then the variance around it.
-std::optional<StatisticSums> LayerNorm::statistic_sums() const {
+std::optional<StatisticSums> LayerNorm::statistic_sums(bool) const {
   return StatisticSums{.cut = 0, .dim = 1, .statistics = 4, .per_token = {1, 1}};
 }
 
@@ -127,7 +127,7 @@ std::string LayerNormDx::labels(const LayoutQuery& query) const {
 }
 
 // The means of dy w xhat and of dy w.
-std::optional<StatisticSums> LayerNormDx::statistic_sums() const {
+std::optional<StatisticSums> LayerNormDx::statistic_sums(bool) const {
   return StatisticSums{.cut = 1, .dim = 1, .statistics = 3, .per_token = {2}};
 }
 

@@ -16,7 +16,7 @@ class RmsNorm final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
   bool has_element_kernel() const override { return group_ == 0; }
 
  protected:
@@ -34,7 +34,7 @@ class RmsNormDx final : public Operator {
       : Operator("rms_norm_dx"), per_head_(per_head), residual_(residual), features_(features) {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
   i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
   bool has_element_kernel() const override { return !per_head_; }
 
  protected:
@@ -67,7 +67,7 @@ class LayerNorm final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override;
@@ -82,7 +82,7 @@ class LayerNormDx final : public Operator {
   LayerNormDx(bool residual, i64 features) : Operator("layer_norm_dx"), residual_(residual), features_(features) {}
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[1]}; }
   i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
-  std::optional<StatisticSums> statistic_sums() const override;
+  std::optional<StatisticSums> statistic_sums(bool on_device) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override;

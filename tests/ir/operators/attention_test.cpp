@@ -103,6 +103,16 @@ TEST(Attention, stores_no_scores_on_devices) {
   EXPECT_FALSE(fits_flash_attention(DType::bf16, 264));
 }
 
+TEST(PaddedAttention, is_for_heads_of_up_to_128_elements) {
+  EXPECT_TRUE(fits_padded_attention(128));
+  EXPECT_FALSE(fits_padded_attention(136));
+  EXPECT_FALSE(fits_padded_attention(0)) << "no attention";
+  const Type q = tokens_by(DType::bf16, 272, {136}), lse = tokens_by(DType::f32, 2, {1});
+  const std::vector<Type> in = {q, q, q}, out = {q, lse};
+  EXPECT_EQ(Attention(136, 2).workspace(in, out, {3000, 3000, 0, false, 2}), 3000 * 272 * 2 + 3000 * 2 * 4)
+      << "its results; 2 heads' statistics";
+}
+
 TEST(PaddedAttentionRows, are_few_lengths_of_long_documents) {
   EXPECT_EQ(padded_attention_rows(2047), 0);
   EXPECT_EQ(padded_attention_rows(2048), 2048);

@@ -84,10 +84,11 @@ TEST(HeadLoss, and_its_first_half_give_the_loss_and_sum_over_the_rows_of_the_wei
   for (const std::shared_ptr<const Operator>& op :
        {std::shared_ptr<const Operator>(std::make_shared<HeadLoss>()), HeadLoss().halves().inputs}) {
     EXPECT_EQ(op->loss_output(), 0u);
-    ASSERT_TRUE(op->statistic_sums());
-    EXPECT_EQ(op->statistic_sums()->cut, 1u);
-    EXPECT_EQ(op->statistic_sums()->statistics, 3u);
-    EXPECT_EQ(op->statistic_sums()->chunk, 512);
+    ASSERT_TRUE(op->statistic_sums(false));
+    EXPECT_EQ(op->statistic_sums(false)->cut, 1u);
+    EXPECT_EQ(op->statistic_sums(false)->statistics, 3u);
+    EXPECT_EQ(op->statistic_sums(false)->chunk, 512);
+    EXPECT_EQ(op->statistic_sums(true)->chunk, 4096);
   }
   EXPECT_FALSE(HeadLoss().halves().weights->loss_output());
   EXPECT_EQ(Head().loss_output(), 0u);
