@@ -83,7 +83,8 @@ class MessageFabric::InFlightTransaction {
   }
 
   void go() {
-    post_sends();
+    add_sends();
+    post_with_receives();
     for (size_t i = 0; i < transaction_.ops.size(); ++i) {
       const Op& op = transaction_.ops[i];
       if (op.kind == Op::Kind::recv) receive(i);
@@ -112,33 +113,31 @@ class MessageFabric::InFlightTransaction {
     return item;
   }
 
-  void post_sends() {
-    std::vector<Message*> messages;
+  void add_sends() {
     for (const Op& op : transaction_.ops) {
       if (op.kind != Op::Kind::send) continue;
       Item& item = add_item(op, is_contiguous(op.block));
       if (item.staging.memory) copy_block(contiguous(item.message.data, op.block.bytes()), op.block);
-      messages.push_back(&item.message);
+      added_.push_back(&item.message);
     }
-    fabric_.transport_->post(messages);
   }
 
-  // Posts receives in list order, ahead of their turn as far as the staging memory allows.
-  void post_receives() {
-    std::vector<Message*> messages;
+  // Posts what was added, and receives in list order, ahead of their turn as far as the staging memory allows. Both at
+  // once: while a receive that is posted later is not known, the link's other direction would be idle.
+  void post_with_receives() {
     for (; next_ < transaction_.ops.size() && (staged_ == 0 || staged_ < kStagedBytes); ++next_) {
       const Op& op = transaction_.ops[next_];
       if (op.kind != Op::Kind::recv) continue;
       Item& item = add_item(op, is_contiguous(op.block) && may_arrive_early(transaction_, next_));
       if (item.staging.memory) staged_ += item.staging.capacity;
       received_.emplace(next_, &item);
-      messages.push_back(&item.message);
+      added_.push_back(&item.message);
     }
-    fabric_.transport_->post(messages);
+    fabric_.transport_->post(std::exchange(added_, {}));
   }
 
   void receive(size_t index) {
-    if (index >= next_) post_receives();
+    if (index >= next_) post_with_receives();
     const Op& op = transaction_.ops[index];
     Item& item = *received_.at(index);
     wait(item.message, &heard_nothing);
@@ -170,7 +169,8 @@ class MessageFabric::InFlightTransaction {
   MessageFabric& fabric_;
   const Channel& channel_;
   const Transaction& transaction_;
-  std::deque<Item> items_;  // a deque, so that items keep their addresses
+  std::deque<Item> items_;       // a deque, so that items keep their addresses
+  std::vector<Message*> added_;  // not yet posted
   std::map<size_t, Item*> received_;
   size_t next_ = 0;
   i64 staged_ = 0;

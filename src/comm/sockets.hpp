@@ -64,7 +64,9 @@ Opened start_connecting(const Endpoint& to, in_addr from);
 /// listens on a port of the kernel's ephemeral range) counts as refused.
 int connect_error(const Descriptor& socket);
 
-/// Disables the delay of small messages (TCP_NODELAY) and makes calls non-blocking.
+constexpr int kUnsentBytes = 512 << 10;
+/// Disables the delay of small messages (TCP_NODELAY), makes calls non-blocking, and lets the kernel have kUnsentBytes
+/// that it hasn't sent yet, and no more (TCP_NOTSENT_LOWAT): what is written next waits for these only.
 void tune(const Descriptor& socket);
 Endpoint local_end(const Descriptor& socket);
 Endpoint remote_end(const Descriptor& socket);

@@ -17,6 +17,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/message_fabric.hpp"
+#include "comm/outbox.hpp"
 #include "comm/tcp_mesh.hpp"
 
 namespace switchyard::comm {
@@ -24,30 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr i64 kEagerBytes = 32 << 10;  // sent without asking the receiver
-constexpr i64 kReasonBytes = 1024;     // of an abort message
-constexpr i64 kPollBytes = 4 << 20;    // read from one peer before the others have their turn
-
-// Header on the wire, followed by its body. Small messages are sent at once. For a large one the sender asks first, and
-// sends it when the receiver has a place for it, so that a rank that is ahead does not fill another rank's memory.
-struct Frame {
-  enum class Kind : std::uint32_t { eager, ask, grant, payload, reason, goodbye };
-  Kind kind = Kind::eager;
-  int channel = 0;
-  std::uint64_t id = 0;  // of the sender's request
-  i64 body = 0;          // bytes that follow
-  Envelope envelope = {};
-};
-
-// Bytes to be written: a frame, and a body in a message or in `text`.
-struct Outgoing {
-  Frame frame;
-  const std::byte* body = nullptr;
-  Message* sent = nullptr;  // finished when all is written
-  i64 written = 0;
-  std::string text = {};
-  i64 total() const { return static_cast<i64>(sizeof(Frame)) + frame.body; }
-};
+constexpr i64 kReasonBytes = 1024;   // of an abort message
+constexpr i64 kPollBytes = 4 << 20;  // read from one peer before the others have their turn
 
 // A message that a peer announced, with its bytes if it is small.
 struct Offer {
@@ -62,12 +41,18 @@ struct MessageQueue {
   std::deque<Offer> offers;
 };
 
+// A receive of which parts are to come.
+struct Granted {
+  Message* message = nullptr;
+  i64 received = 0;
+};
+
 struct Peer {
   Descriptor socket;
-  std::deque<Outgoing> outgoing;
-  std::map<int, MessageQueue> queues;         // by channel
-  std::map<std::uint64_t, Message*> asked;    // sends that wait for a grant
-  std::map<std::uint64_t, Message*> granted;  // receives whose payload is to come
+  Outbox outgoing;
+  std::map<int, MessageQueue> queues;        // by channel
+  std::map<std::uint64_t, Message*> asked;   // sends that wait for a grant
+  std::map<std::uint64_t, Granted> granted;  // receives
   std::uint64_t next_id = 0;
   bool said_goodbye = false;
 
@@ -75,7 +60,7 @@ struct Peer {
   Frame incoming;
   i64 read = 0;
   std::vector<std::byte> store;
-  Message* target = nullptr;
+  Granted* target = nullptr;  // of parts
 };
 
 class TcpTransport final : public Transport {
@@ -174,12 +159,12 @@ class TcpTransport final : public Transport {
                 .body = message.envelope.bytes,
                 .envelope = message.envelope};
     if (message.envelope.bytes <= kEagerBytes) {
-      peer.outgoing.push_back({frame, message.data, &message});
+      peer.outgoing.add(frame, message);
       return;
     }
     frame.kind = Frame::Kind::ask, frame.body = 0, frame.id = peer.next_id++;
     peer.asked[frame.id] = &message;
-    peer.outgoing.push_back({frame});
+    peer.outgoing.add(frame);
   }
 
   void match(Peer& peer, MessageQueue& queue) {
@@ -190,9 +175,9 @@ class TcpTransport final : public Transport {
       queue.offers.pop_front();
       message.announce(offer.envelope);
       if (offer.asked && message.theirs == message.envelope) {
-        peer.granted[offer.id] = &message;
-        peer.outgoing.push_back({Frame{
-            .kind = Frame::Kind::grant, .channel = message.channel, .id = offer.id, .envelope = message.envelope}});
+        peer.granted[offer.id] = {&message};
+        peer.outgoing.add(
+            {.kind = Frame::Kind::grant, .channel = message.channel, .id = offer.id, .envelope = message.envelope});
         continue;
       }
       if (message.theirs == message.envelope && !offer.eager.empty())
@@ -224,7 +209,7 @@ class TcpTransport final : public Transport {
   void lose(size_t rank, const std::string& how) {
     Peer& peer = peers_[rank];
     peer.socket = Descriptor();
-    peer.outgoing.clear();
+    peer.outgoing = {};
     if (!peer.said_goodbye)
       fail(fmt::format("{}: {} is gone ({}). See its log.", rank_label(rank_, cluster_),
                        rank_label(static_cast<int>(rank), cluster_), how));
@@ -232,24 +217,12 @@ class TcpTransport final : public Transport {
 
   void write(size_t rank) {
     Peer& peer = peers_[rank];
-    while (!peer.outgoing.empty()) {
-      Outgoing& out = peer.outgoing.front();
-      const auto header = static_cast<i64>(sizeof(Frame));
-      const std::byte* body = out.text.empty() ? out.body : reinterpret_cast<const std::byte*>(out.text.data());
-      const bool in_header = out.written < header;
-      const std::byte* from =
-          in_header ? reinterpret_cast<const std::byte*>(&out.frame) + out.written : body + (out.written - header);
-      const i64 left = (in_header ? header : out.total()) - out.written;
-      const int more = in_header && out.frame.body > 0 ? MSG_MORE : 0;
-      if (left > 0) {
-        const ssize_t n = ::send(peer.socket.fd(), from, static_cast<size_t>(left), MSG_NOSIGNAL | more);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
-        if (n < 0) return lose(rank, std::strerror(errno));
-        out.written += n;
-      }
-      if (out.written < out.total()) continue;
-      if (out.sent != nullptr) arrivals_->finish(*out.sent);
-      peer.outgoing.pop_front();
+    for (Outbox::Bytes bytes = peer.outgoing.next(); bytes.count > 0; bytes = peer.outgoing.next()) {
+      const ssize_t n = ::send(peer.socket.fd(), bytes.from, static_cast<size_t>(bytes.count),
+                               MSG_NOSIGNAL | (bytes.more ? MSG_MORE : 0));
+      if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      if (n < 0) return lose(rank, std::strerror(errno));
+      if (Message* sent = peer.outgoing.written(n)) arrivals_->finish(*sent);
     }
   }
 
@@ -273,16 +246,18 @@ class TcpTransport final : public Transport {
     }
   }
 
-  static std::byte* body_of(Peer& peer) { return peer.target != nullptr ? peer.target->data : peer.store.data(); }
+  static std::byte* body_of(Peer& peer) {
+    return peer.target != nullptr ? peer.target->message->data + peer.target->received : peer.store.data();
+  }
 
   void open_frame(Peer& peer) {
     peer.target = nullptr;
-    if (peer.incoming.kind == Frame::Kind::payload) {
+    if (peer.incoming.kind == Frame::Kind::part) {
       const auto granted = peer.granted.find(peer.incoming.id);
-      check(granted != peer.granted.end() && granted->second->envelope.bytes == peer.incoming.body,
-            "rank {}: payload without a grant", rank_);
-      peer.target = granted->second;
-      peer.granted.erase(granted);
+      check(granted != peer.granted.end() && peer.incoming.body > 0 &&
+                granted->second.received + peer.incoming.body <= granted->second.message->envelope.bytes,
+            "rank {}: a part of {} bytes without a grant", rank_, peer.incoming.body);
+      peer.target = &granted->second;
       return;
     }
     check(peer.incoming.body >= 0 && peer.incoming.body <= kEagerBytes, "rank {}: frame of {} bytes", rank_,
@@ -305,15 +280,15 @@ class TcpTransport final : public Transport {
       case Frame::Kind::grant: {
         Message* message = peer.asked.at(frame.id);
         peer.asked.erase(frame.id);
-        Frame payload{.kind = Frame::Kind::payload,
-                      .channel = frame.channel,
-                      .id = frame.id,
-                      .body = message->envelope.bytes,
-                      .envelope = message->envelope};
-        return peer.outgoing.push_back({payload, message->data, message});
+        return peer.outgoing.add_parts(frame.id, *message);
       }
-      case Frame::Kind::payload:
-        return arrivals_->finish(*peer.target);
+      case Frame::Kind::part: {
+        peer.target->received += frame.body;
+        Message& message = *peer.target->message;
+        if (peer.target->received < message.envelope.bytes) return;
+        peer.granted.erase(frame.id);
+        return arrivals_->finish(message);
+      }
       case Frame::Kind::reason:
         return fail({reinterpret_cast<const char*>(peer.store.data()), peer.store.size()});
       case Frame::Kind::goodbye:
@@ -332,7 +307,7 @@ class TcpTransport final : public Transport {
   // The wait is bounded by the timeout, as this rank's work is done.
   void part() {
     for (Peer& peer : peers_)
-      if (peer.socket.fd() >= 0) peer.outgoing.push_back({Frame{Frame::Kind::goodbye}});
+      if (peer.socket.fd() >= 0) peer.outgoing.add({.kind = Frame::Kind::goodbye});
     const auto busy = [](const Peer& peer) {
       return peer.socket.fd() >= 0 && !(peer.said_goodbye && peer.outgoing.empty());
     };
@@ -354,9 +329,8 @@ class TcpTransport final : public Transport {
   // written are completed first; incoming data is discarded.
   void pass_on(const std::string& reason) {
     for (Peer& peer : peers_) {
-      std::erase_if(peer.outgoing, [](const Outgoing& out) { return out.written == 0; });
-      peer.outgoing.push_back(
-          {.frame = {.kind = Frame::Kind::reason, .body = static_cast<i64>(reason.size())}, .text = reason});
+      peer.outgoing.clear();
+      peer.outgoing.add({.kind = Frame::Kind::reason}, reason);
       peer.said_goodbye = true;
     }
     const auto until = Clock::now() + 2s;

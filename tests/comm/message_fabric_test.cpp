@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 // The peer is a script: sends end at once, receives are filled with `byte` unless `silent`.
 struct Script {
-  std::vector<Message*> posted;
+  std::vector<size_t> posts;  // number of messages of each
   std::vector<std::byte*> places;
   std::string reason;
   bool silent = false;
@@ -30,6 +30,7 @@ class ScriptedTransport final : public Transport {
   int rank() const override { return 0; }
   const cluster::Cluster& cluster() const override { return cluster_; }
   void post(std::span<Message* const> messages) override {
+    script_.posts.push_back(messages.size());
     for (Message* message : messages) {
       script_.places.push_back(message->data);
       if (script_.silent) continue;
@@ -69,6 +70,20 @@ TEST(MessageFabric, OnlyStridedAndAddedBlocksAreStaged) {
   EXPECT_EQ(script.places[0], reinterpret_cast<std::byte*>(plain.data()));
   EXPECT_NE(script.places[1], reinterpret_cast<std::byte*>(strided.data()));
   EXPECT_NE(script.places[2], reinterpret_cast<std::byte*>(added.data()));
+}
+
+// Else the peer could get the sends and not begin with its own.
+TEST(MessageFabric, ReceivesArePostedWithTheSendsAndNotAfterLocalCopies) {
+  Script script;
+  std::vector<std::uint8_t> from(4, 7), copy(4), first(4), second(4);
+  const Op local{Op::Kind::local, -1, contiguous(copy.data(), 4), contiguous(from.data(), 4), false, DType::i32};
+  const Op send{Op::Kind::send, 1, contiguous(from.data(), 4), {}, false, DType::i32};
+  fabric_with(script, {1s, true})
+      ->run({0, {0, 1}}, {"x", 0, {local, recv(first, 1, 4, 4), send, recv(second, 1, 4, 4)}});
+  EXPECT_EQ(script.posts, std::vector<size_t>{3});
+  EXPECT_EQ(script.places[0], reinterpret_cast<std::byte*>(from.data())) << "sends come first";
+  EXPECT_EQ(copy, from);
+  EXPECT_EQ(second, std::vector<std::uint8_t>(4, 2));
 }
 
 TEST(MessageFabric, AReceiveThatOverwritesAnEarlierOneWaitsForItsTurn) {

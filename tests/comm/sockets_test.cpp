@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 
 #include <cerrno>
@@ -68,6 +69,18 @@ TEST(Sockets, TheTwoEndsOfAConnectionNameEachOther) {
   listener.socket = Descriptor();
   EXPECT_EQ(connected(start_connecting(at, {})), ECONNREFUSED);
   EXPECT_EQ(listen_on({address("203.0.113.1"), 0}).error, EADDRNOTAVAIL);
+}
+
+// What is written next waits for no more than this.
+TEST(Sockets, TheKernelHasFewBytesThatItHasNotSent) {
+  const Opened listener = listen_on({address("127.0.0.1"), 0});
+  const Opened opened = start_connecting(local_end(listener.socket), {});
+  ASSERT_EQ(connected(opened), 0);
+  tune(opened.socket);
+  int unsent = 0;
+  socklen_t size = sizeof unsent;
+  ASSERT_EQ(::getsockopt(opened.socket.fd(), IPPROTO_TCP, TCP_NOTSENT_LOWAT, &unsent, &size), 0);
+  EXPECT_EQ(unsent, kUnsentBytes);
 }
 
 // While nobody listens, the kernel may choose the wanted port as the source, and the socket connects to itself.
