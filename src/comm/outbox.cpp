@@ -25,16 +25,11 @@ void Outbox::clear() {
 
 void Outbox::take_part() {
   Granted& next = granted_.front();
-  const Message& message = *next.message;
-  const i64 bytes = std::min(kPartBytes, message.envelope.bytes - next.taken);
-  writing_ = {.frame = {.kind = Frame::Kind::part,
-                        .channel = message.channel,
-                        .id = next.id,
-                        .body = bytes,
-                        .envelope = message.envelope},
-              .body = message.data + next.taken};
+  const i64 all = next.message->envelope.bytes, bytes = std::min(kPartBytes, all - next.taken);
+  writing_ = {.frame = {.kind = Frame::Kind::part, .id = next.id, .body = bytes},
+              .body = next.message->data + next.taken};
   next.taken += bytes;
-  if (next.taken < message.envelope.bytes) return;
+  if (next.taken < all) return;
   writing_->sent = next.message;
   granted_.pop_front();
 }

@@ -18,10 +18,10 @@ constexpr i64 kPartBytes = 512 << 10;  // of a frame with a part of a message, a
 struct Frame {
   enum class Kind : std::uint32_t { eager, ask, grant, part, reason, goodbye };
   Kind kind = Kind::eager;
-  int channel = 0;
-  std::uint64_t id = 0;  // of the sender's request
-  i64 body = 0;          // bytes that follow
-  Envelope envelope = {};
+  int channel = 0;         // eager, ask
+  std::uint64_t id = 0;    // ask, grant, part: of the sender's request
+  i64 body = 0;            // bytes that follow
+  Envelope envelope = {};  // eager, ask
 };
 
 /// Frames in the order in which they are written. Large messages go in parts, one message after the other, and all

@@ -116,7 +116,7 @@ class TcpTransport final : public Transport {
   void progress() {
     try {
       while (take_news()) poll(-1);
-      if (!failed()) part();
+      if (!failed()) say_goodbye();
     } catch (const std::exception& error) {
       fail(error.what());
     }
@@ -176,8 +176,7 @@ class TcpTransport final : public Transport {
       message.announce(offer.envelope);
       if (offer.asked && message.theirs == message.envelope) {
         peer.granted[offer.id] = {&message};
-        peer.outgoing.add(
-            {.kind = Frame::Kind::grant, .channel = message.channel, .id = offer.id, .envelope = message.envelope});
+        peer.outgoing.add({.kind = Frame::Kind::grant, .id = offer.id});
         continue;
       }
       if (message.theirs == message.envelope && !offer.eager.empty())
@@ -303,9 +302,9 @@ class TcpTransport final : public Transport {
     return reason_.substr(0, kReasonBytes);
   }
 
-  // Regular end: waits for the goodbye of all peers, because closing earlier could lose the last bytes sent to a peer.
-  // The wait is bounded by the timeout, as this rank's work is done.
-  void part() {
+  // Regular end, with no message under way: waits for the goodbye of all peers, because closing earlier could lose the
+  // last bytes sent to a peer. The wait is bounded by the timeout, as this rank's work is done.
+  void say_goodbye() {
     for (Peer& peer : peers_)
       if (peer.socket.fd() >= 0) peer.outgoing.add({.kind = Frame::Kind::goodbye});
     const auto busy = [](const Peer& peer) {
