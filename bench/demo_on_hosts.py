@@ -82,6 +82,7 @@ def write_page(name, title, text, arguments, options, program="", table=""):
     values = " ".join(f"--{option} {getattr(arguments, option)}" for option in options)
     words = f"bench/{program or name}.py {table + ' ' if table else ''}--cluster TOOL {values}"
     when = f"Command: `{words}`, {datetime.date.today().isoformat()}, {os.cpu_count()} cores."
+    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / f"{name}.md").write_text(f"# {title}\n\n{when}\n\n{text}")
 
 

@@ -9,9 +9,9 @@ simulated, as Markdown.
 TOOL, DATA and the job are those of bench/demo_on_hosts.py, with fewer tokens a step; a host has --slots ranks. The
 hosts are profiled over TCP.
 Each strategy trains with and without overlap in turns, so many rounds; a run's time is that of its median step, without
-the first, which touches fresh memory, and a row has the median of the rounds. hidden: the log's hidden_share, of the
-communication within runs (-: there is none). error: of the simulated median step of the same steps. Writes
-overlap_on_hosts.md to --out.
+the first, which touches fresh memory, and a row has the median of the rounds. hidden: with overlap, of the time in
+which ranks transfer data, the share in which they compute, too. error: of the simulated median step of the same steps.
+Writes overlap_on_hosts.md to --out.
 """
 
 import argparse
@@ -25,8 +25,8 @@ from machine_jobs import call, median, seconds_of
 TOKENS = 4096  # a step
 STRATEGIES = ["tp=2", "depth=2", "ulysses=2", "dp=2,zero=3"]
 HEAD = ("| strategy | with overlap, s per step | simulated, error | without | simulated, error | with / without, each "
-        "round | simulated | hidden |\n"
-        "|---|---|---|---|---|---|---|---|\n")
+        "round | simulated | hidden | simulated |\n"
+        "|---|---|---|---|---|---|---|---|---|\n")
 
 
 def settings(overlap, ranks):
@@ -36,19 +36,19 @@ def settings(overlap, ranks):
 
 
 def measure(program, launcher, path, overlap, ranks, steps):
-    """Seconds of the median step, and the mean share of communication that is hidden, if there is any."""
+    """Seconds of the median step, and the mean share of communication that is hidden."""
     out = path.parent / "run"
     call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--force", "--set=run.save_last=false",
          *settings(overlap, ranks))
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
-    shares = [line["hidden_share"] for line in log if "hidden_share" in line]
-    return median(seconds_of(log)[1:]), sum(shares) / len(shares) if shares else None
+    return median(seconds_of(log)[1:]), sum(line["hidden_share"] for line in log) / len(log)
 
 
 def simulate(program, path, profile, overlap, ranks, steps):
-    """Seconds of the median step."""
+    """Seconds of the median step, and the share of communication that is hidden."""
     said = call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json", *settings(overlap, ranks))
-    return median(json.loads(said.splitlines()[-1])["seconds_of_steps"][1:])
+    said = json.loads(said.splitlines()[-1])
+    return median(said["seconds_of_steps"][1:]), said["overlap_seconds"] / said["communication_seconds"]
 
 
 def row(program, launcher, path, profile, strategy, ranks, rounds, steps):
@@ -58,10 +58,11 @@ def row(program, launcher, path, profile, strategy, ranks, rounds, steps):
     seconds = [median([pair[i][0] for pair in found]) for i in range(2)]
     simulated = [simulate(program, path, profile, overlap, ranks, steps) for overlap in (True, False)]
     columns = " | ".join(f"{of:.2f} | {said:.2f}, {100 * (said / of - 1):+.1f}%"
-                         for of, said in zip(seconds, simulated))
-    shares = [on[1] for on, _ in found if on[1] is not None]
-    hidden = f"{100 * median(shares):.0f}%" if shares else "-"
-    return f"| {strategy} | {columns} | {ratios} | {simulated[0] / simulated[1]:.3f} | {hidden} |\n"
+                         for of, (said, _) in zip(seconds, simulated))
+    (with_overlap, hidden), (without, _) = simulated
+    measured = median([on[1] for on, _ in found])
+    return (f"| {strategy} | {columns} | {ratios} | {with_overlap / without:.3f} | {100 * measured:.0f}% | "
+            f"{100 * hidden:.0f}% |\n")
 
 
 def main():

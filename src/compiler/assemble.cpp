@@ -278,22 +278,31 @@ class Assembler {
         all.insert(all.end(), own.begin(), own.end());
         mbs = std::max(mbs, static_cast<int>(own.size()));
       }
-      const schedule::Schedule schedule = schedule_of(s_, group_, mbs, all, a_.options_.train);
+      const int together = code_at(0).paired ? 2 : 1;  // micro-batches of an item
+      const schedule::Schedule schedule =
+          schedule_of(s_, group_, (mbs + together - 1) / together, all, a_.options_.train);
       positions_ = schedule.positions();
       sharing_.resize(static_cast<size_t>(schedule.stages()));
       last_.resize(sharing_.size());
+      last_computed_.resize(sharing_.size(), std::vector<int>(members_.size(), -1));
       const auto visit = [&](schedule::Place place, const auto& what) {
         const schedule::Item& item = schedule.order[static_cast<size_t>(place.stage)][static_cast<size_t>(place.index)];
         const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
+        std::vector<int> of_item;
+        for (int mb = together * item.mb; mb < std::min(together * (item.mb + 1), mbs); ++mb) of_item.push_back(mb);
         for (const Pass pass : passes_of(item, s_))
-          if (pass == Pass::F || a_.options_.train) what(place.stage, position, pass, item.mb);
+          if (pass == Pass::F || a_.options_.train) what(place.stage, position, pass, of_item);
       };
       const schedule::ItemIndex index(schedule);
       for (int stage = 0; stage < schedule.stages(); ++stage)
         for (int i = 0; i < static_cast<int>(schedule.order[static_cast<size_t>(stage)].size()); ++i)
-          visit({stage, i}, [&](int, int position, Pass pass, int mb) { ++items_[runs_of(position, pass, mb)].all; });
+          visit({stage, i}, [&](int, int position, Pass pass, const std::vector<int>& of_item) {
+            for (const int mb : of_item) ++items_[runs_of(position, pass, mb)].all;
+          });
       schedule::run_in_order(index, [&](schedule::Place place) {
-        visit(place, [&](int stage, int position, Pass pass, int mb) { item(stage, position, pass, mb); });
+        visit(place, [&](int stage, int position, Pass pass, const std::vector<int>& of_item) {
+          item(stage, position, pass, of_item);
+        });
       });
     }
 
@@ -339,66 +348,105 @@ class Assembler {
       return std::clamp(static_cast<int>(micro_batches(member).size()) - block.first, 0, code_at(block.position).every);
     }
 
-    void item(int stage, int position, Pass pass, int mb) {
+    // A pass of a micro-batch in an item. begins, ends: of its block's passes. reductions: that were on their way or
+    // done when it began. tasks: of each member, its pieces so far.
+    struct Turn {
+      int stage = 0, position = 0, mb = 0;
+      Pass pass = Pass::F;
+      Block runs;
+      bool begins = false, ends = false;
+      size_t reductions = 0;
+      std::vector<std::vector<int>> tasks;
+    };
+
+    // Micro-batches of an item take turns, piece by piece.
+    void item(int stage, int position, Pass pass, const std::vector<int>& mbs) {
+      const size_t reductions = sharing_[static_cast<size_t>(stage)].reductions();
+      std::vector<Turn> turns;
+      for (const int mb : mbs) {
+        const Block runs = runs_of(position, pass, mb);
+        Items& items = items_.at(runs);
+        const bool begins = items.begun++ == 0, ends = items.begun == items.all;
+        for (size_t m = 0; m < members_.size(); ++m)
+          if (!lacks(members_[m], mb)) ++items.run[m];
+        turns.push_back({stage, position, mb, pass, runs, begins, ends, reductions,
+                         std::vector<std::vector<int>>(members_.size())});
+      }
+      const int pieces = static_cast<int>(code_at(position).segment(pass).cuts.size()) + 1;
+      for (int number = 0; number < pieces; ++number)
+        for (Turn& turn : turns) add_piece(turn, number, pieces);
+    }
+
+    void add_piece(Turn& turn, int number, int pieces) {
+      const auto& [stage, position, mb, pass, runs, begins, ends, reductions, tasks] = turn;
       const ir::StageCode& code = code_at(position);
       const ir::Segment& segment = code.segment(pass);
       BlockSharing& sharing = sharing_[static_cast<size_t>(stage)];
-      const auto readers = [&](int unit) { return readers_of(position, pass, mb, unit); };
-      const Block runs = runs_of(position, pass, mb);
-      Items& items = items_.at(runs);
-      const bool begins = items.begun++ == 0, ends = items.begun == items.all;
-      for (size_t m = 0; m < members_.size(); ++m)
-        if (!lacks(members_[m], mb)) ++items.run[m];
-      const size_t reductions = sharing.reductions();
-      const int pieces = static_cast<int>(segment.cuts.size()) + 1;
-      for (int number = 0; number < pieces; ++number) {
-        const int piece = pieces == 1 ? ir::kWhole : number;
-        const ir::PieceRange range = ir::range_of(segment, piece);
-        const auto here = [&](const std::vector<ir::UnitEvent>& events) {
-          std::vector<int> units;
-          for (const ir::UnitEvent& event : events)
-            if (range.first <= static_cast<size_t>(event.instr) && static_cast<size_t>(event.instr) < range.end)
-              units.push_back(event.unit);
-          return units;
-        };
-        const std::vector<int> piece_before = std::exchange(last_[static_cast<size_t>(stage)], {});
-        if (code.gathers())
+      const auto readers = [&](int unit) { return readers_of(turn.position, turn.pass, turn.mb, unit); };
+      const int piece = pieces == 1 ? ir::kWhole : number;
+      const ir::PieceRange range = ir::range_of(segment, piece);
+      const auto here = [&](const std::vector<ir::UnitEvent>& events) {
+        std::vector<int> units;
+        for (const ir::UnitEvent& event : events)
+          if (range.first <= static_cast<size_t>(event.instr) && static_cast<size_t>(event.instr) < range.end)
+            units.push_back(event.unit);
+        return units;
+      };
+      const std::vector<int> piece_before = std::exchange(last_[static_cast<size_t>(stage)], {});
+      if (code.gathers())
+        for (const int unit : here(segment.awaits))
+          gather(sharing, readers(unit), unit, code.overlap_transfers ? std::vector<int>() : piece_before);
+      const bool makes_gradients = code.reduces() && !ir::units_written(segment, piece).empty();
+      const bool begins_unit = makes_gradients && !here(segment.first_writes).empty();
+      // One unit's gradients are made while those of the one before are reduced, or one block's.
+      const size_t awaited = runs.unit_by_unit ? std::max<size_t>(sharing.reductions(), 1) - 1 : reductions;
+      for (size_t m = 0; m < members_.size(); ++m) {
+        Member& member = members_[m];
+        const bool runs_it = !lacks(member, mb);
+        if (!runs_it && !(makes_gradients && begins && lacks(member, runs.first))) continue;
+        Task task = a_.task_of(phase_, {.replica = member.replica,
+                                        .group = group_,
+                                        .stage = position,
+                                        .micro_batch = mb,
+                                        .pass = pass,
+                                        .piece = piece});
+        if (code.gathers() && runs_it)
           for (const int unit : here(segment.awaits))
-            gather(sharing, readers(unit), unit, code.overlap_transfers ? std::vector<int>() : piece_before);
-        const bool makes_gradients = code.reduces() && !ir::units_written(segment, piece).empty();
-        const bool begins_unit = makes_gradients && !here(segment.first_writes).empty();
-        // One unit's gradients are made while those of the one before are reduced, or one block's.
-        const size_t awaited = runs.unit_by_unit ? std::max<size_t>(sharing.reductions(), 1) - 1 : reductions;
-        for (size_t m = 0; m < members_.size(); ++m) {
-          Member& member = members_[m];
-          const bool runs_it = !lacks(member, mb);
-          if (!runs_it && !(makes_gradients && begins && lacks(member, runs.first))) continue;
-          Task task = a_.task_of(phase_, {.replica = member.replica,
-                                          .group = group_,
-                                          .stage = position,
-                                          .micro_batch = mb,
-                                          .pass = pass,
-                                          .piece = piece});
-          if (code.gathers() && runs_it)
-            for (const int unit : here(segment.awaits))
-              a_.wait_for(task, sharing.awaited_gathers(readers(unit), unit, static_cast<int>(m)));
-          if (!code.overlap_transfers)
-            a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), sharing.reductions()));
-          else if (begins_unit && items.run[m] == runs_in(member, runs))
-            a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), awaited));
-          const int id =
-              runs_it ? add_run(member, std::move(task), number == 0, number + 1 == pieces) : add_zero(std::move(task));
-          last_[static_cast<size_t>(stage)].push_back(id);
-          if (code.gathers() && runs_it)
-            for (const int unit : here(segment.last_reads)) sharing.read(readers(unit), unit, static_cast<int>(m), id);
-          if (code.reduces())
-            for (const int unit : here(segment.releases)) sharing.wrote(runs, unit, static_cast<int>(m), id);
-        }
-        if (code.gathers())
-          for (const int unit : here(segment.last_reads)) sharing.item_read(readers(unit), unit);
-        if (code.reduces() && ends)
-          for (const int unit : here(segment.releases)) reduce(sharing, runs, unit);
+            a_.wait_for(task, sharing.awaited_gathers(readers(unit), unit, static_cast<int>(m)));
+        if (!code.overlap_transfers)
+          a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), sharing.reductions()));
+        else if (begins_unit && items_.at(runs).run[m] == runs_in(member, runs))
+          a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), awaited));
+        if (runs_it) take_turn(task, turn, m);
+        const int id =
+            runs_it ? add_run(member, std::move(task), number == 0, number + 1 == pieces) : add_zero(std::move(task));
+        turn.tasks[m].push_back(id);
+        if (a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::compute)
+          last_computed_[static_cast<size_t>(stage)][m] = id;
+        last_[static_cast<size_t>(stage)].push_back(id);
+        if (code.gathers() && runs_it)
+          for (const int unit : here(segment.last_reads)) sharing.read(readers(unit), unit, static_cast<int>(m), id);
+        if (code.reduces())
+          for (const int unit : here(segment.releases)) sharing.wrote(runs, unit, static_cast<int>(m), id);
       }
+      if (code.gathers())
+        for (const int unit : here(segment.last_reads)) sharing.item_read(readers(unit), unit);
+      if (code.reduces() && ends)
+        for (const int unit : here(segment.releases)) reduce(sharing, runs, unit);
+    }
+
+    // A collective follows what was computed last, by the micro-batch itself where this is not its first piece.
+    void take_turn(Task& task, const Turn& turn, size_t member) const {
+      const ir::Segment& segment = code_at(turn.position).segment(turn.pass);
+      const std::vector<int>& own = turn.tasks[member];
+      for (const int piece : ir::awaited_pieces(segment, task.piece()))
+        task.after.push_back({own[static_cast<size_t>(piece)], -1});
+      if (!ir::is_collective(segment, task.piece())) return;
+      task.queue = ir::Queue::collective;
+      const auto computes = [&](int id) { return a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::compute; };
+      const auto last = std::find_if(own.rbegin(), own.rend(), computes);
+      const int before = last != own.rend() ? *last : last_computed_[static_cast<size_t>(turn.stage)][member];
+      if (before >= 0) task.after.push_back({before, -1});
     }
 
     // A unit's copy for a block, unless an earlier item has it. before: tasks that it waits for.
@@ -500,7 +548,8 @@ class Assembler {
     std::vector<Member> members_;
     std::map<Block, Items> items_;        // by runs_of
     std::vector<BlockSharing> sharing_;   // of the schedule's stages
-    std::vector<std::vector<int>> last_;  // tasks of all members for the piece before, by stage of the schedule
+    // By stage of the schedule: tasks of all members for the piece before; the last one of each that computes.
+    std::vector<std::vector<int>> last_, last_computed_;
   };
 
   // All rounds of a unit's transfer for runs, each with what `waits` adds and after those before it; the tasks.
@@ -640,8 +689,13 @@ class Assembler {
         write(rank, kAnyUnit, id);
         if (task.micro_batch() < 0)
           for (const int unit : code.units) write(rank, unit, id);
-        else if (!code.reduces())
-          for (const ir::UnitEvent& release : code.segment(task.pass()).releases) write(rank, release.unit, id);
+        else if (!code.reduces()) {
+          const ir::Segment& segment = code.segment(task.pass());
+          const ir::PieceRange range = ir::range_of(segment, task.piece());
+          for (const ir::UnitEvent& release : segment.releases)
+            if (range.first <= static_cast<size_t>(release.instr) && static_cast<size_t>(release.instr) < range.end)
+              write(rank, release.unit, id);
+        }
       }
     }
     for (const int id : reduced_.back())

@@ -66,7 +66,8 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
   stage.rows = layout::row_cuts(mesh, strategy.zero);
   stage.every = strategy.every;
-  if (stage.reduces()) cut_into_pieces(stage);
+  stage.paired = strategy.paired && how.overlap;
+  if (stage.reduces() || stage.paired) cut_into_pieces(stage);
   annotate_lifetimes(stage);
   std::set<int> units;
   for (const ir::ParamUse& use : stage.params) units.insert(graph.param(use.param).unit);
@@ -93,7 +94,8 @@ std::vector<ir::GroupCode> compile(const ir::Graph& graph, const config::Strateg
       };
       made.one_copy = usual(config::ScheduleKind::zeropp) && last_chunk;
       // The last stage turns round at once.
-      if (usual(config::ScheduleKind::one_f_one_b) && made.every == 1 && end == graph.units()) made.kept_unit = end - 1;
+      if (usual(config::ScheduleKind::one_f_one_b) && made.every == 1 && !made.paired && end == graph.units())
+        made.kept_unit = end - 1;
       code.in_step = std::max(code.in_step, replicas_in_step(stage.mesh, made.rows));
     }
     groups.push_back(std::move(code));

@@ -15,7 +15,7 @@ using QueueKey = std::tuple<int, ir::Queue, int>;
 QueueKey queue_of(const ir::Task& task, int rank);
 
 /// Kinds of queues that tasks have.
-inline constexpr int kQueueKinds = static_cast<int>(ir::Queue::switching) + 1;
+inline constexpr int kQueueKinds = static_cast<int>(ir::Queue::collective) + 1;
 /// Numbers a rank's queues from 0, alike on all ranks and in all programs.
 inline int queue_number(const ir::Task& task) {
   return ir::stage_of_queue(task) * kQueueKinds + static_cast<int>(task.queue);

@@ -14,7 +14,20 @@ std::vector<ir::UnitEvent> in_order(const std::map<int, int>& instr_of_unit) {
   return events;
 }
 
-void cut_segment(ir::Segment& segment, bool reads, bool writes) {
+// Where collectives begin and end, and where an operator waits for one.
+std::set<int> ends_of_collectives(const ir::Segment& segment) {
+  std::set<int> starts;
+  for (int i = 0; i < static_cast<int>(segment.code.size()); ++i) {
+    const ir::Instr& instr = segment.code[static_cast<size_t>(i)];
+    if (instr.queue == ir::Queue::collective) starts.insert({i, i + 1});
+    if (!instr.after.empty()) starts.insert(i);
+  }
+  starts.erase(0);
+  starts.erase(static_cast<int>(segment.code.size()));
+  return starts;
+}
+
+void cut_segment(ir::Segment& segment, bool reads, bool writes, bool apart) {
   std::map<int, int> first_touch;  // of a unit
   const auto touch = [&](const std::vector<ir::UnitEvent>& events) {
     for (const ir::UnitEvent& event : events) {
@@ -27,7 +40,10 @@ void cut_segment(ir::Segment& segment, bool reads, bool writes) {
   std::set<int> starts;
   for (const auto& [unit, instr] : first_touch) starts.insert(instr);
   if (!starts.empty()) starts.erase(starts.begin());  // what comes ahead of it belongs to the first piece
+  segment.apart = apart;
+  if (apart) starts.merge(ends_of_collectives(segment));
   for (const int instr : starts) segment.cuts.push_back({instr, {}});
+  if (apart) return;
   // Collectives that an instruction waits for behind a cut have ended at the cut.
   size_t cut = 0;
   std::vector<int> started;
@@ -69,7 +85,7 @@ void annotate_units(const ir::Graph& graph, const ir::StageCode& stage, ir::Segm
 
 void cut_into_pieces(ir::StageCode& stage) {
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
-    cut_segment(*segment, stage.gathers(), stage.reduces());
+    cut_segment(*segment, stage.gathers(), stage.reduces(), stage.paired);
 }
 
 }  // namespace switchyard::compiler

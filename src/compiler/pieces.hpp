@@ -11,7 +11,8 @@ void annotate_units(const ir::Graph& graph, const ir::StageCode& stage, ir::Segm
 /// Cuts the segments of a stage whose runs have transfers (depth, ZeRO-2 and 3): a piece begins where a unit is first
 /// touched, by reading gathered parameters or by writing gradients that are reduced behind it. So a piece waits for
 /// transfers before it begins, and transfers wait for pieces that have ended. Collectives end in the piece in which
-/// they start. To be called when units are annotated, and before lifetimes are.
+/// they start. Where micro-batches run in pairs, collectives are pieces of their own, and a piece begins where an
+/// operator waits for one. To be called when units are annotated, and before lifetimes are.
 void cut_into_pieces(ir::StageCode& stage);
 
 }  // namespace switchyard::compiler

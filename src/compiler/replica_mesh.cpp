@@ -28,18 +28,65 @@ i64 pieces_of(const layout::Shape& shape, size_t dim) {
   return (shape.size[dim] + piece - 1) / piece;
 }
 
+// Leading factors of the axes that cut weights, one of each.
+using Factors = std::vector<int>;
+
+// What a parameter's cuts have taken of these axes, after each cut.
+std::vector<Factors> taken_by(const std::vector<config::Cut>& cuts, const ir::Param& param,
+                              const config::Strategy& strategy, const StageMesh& mesh) {
+  const std::span<const StageAxis> axes = layout::weight_axes();
+  std::vector<Factors> taken;
+  Factors now(axes.size(), 1);
+  int count = 1;
+  for (const config::Cut& cut : cuts) {
+    if (cut.axis) {
+      const int size = mesh[*cut.axis];
+      int& of_axis = now[static_cast<size_t>(std::ranges::find(axes, *cut.axis) - axes.begin())];
+      const int left = size / of_axis;
+      if (cut.parts > 0 && left % cut.parts != 0)
+        user_error(
+            "strategy \"{}\": {} is cut by a factor {} of the axis {}, which does not divide the {} parts that are left "
+            "of it on a stage with the mesh ({}). Use one that does.",
+            strategy.name, param.name, cut.parts, layout::info_of(*cut.axis).name, left, to_string(mesh));
+      of_axis = cut.parts > 0 ? of_axis * cut.parts : size;
+    } else {
+      count *= cut.parts;
+      const auto factors = cut.parts < 1 || mesh.parts(axes) < count
+                               ? std::nullopt
+                               : layout::leading_factors(mesh, axes, count);
+      if (!factors)
+        user_error(
+            "strategy \"{}\": {} is cut into {} parts, which does not divide tp = {}. Use cuts whose product divides "
+            "it.",
+            strategy.name, param.name, count, mesh.parts(axes));
+      now = *factors;
+    }
+    taken.push_back(now);
+  }
+  return taken;
+}
+
 layout::Layout layout_of(const std::vector<config::Cut>& cuts, const ir::Param& param, const config::Strategy& strategy,
                          const layout::Mesh& replica) {
   layout::Layout layout = layout::replicated(param.shape.dims());
-  const std::vector<int> axes = layout::factors_of(replica, layout::weight_axes());
-  size_t next = 0;
-  for (const config::Cut& cut : cuts) {
-    if (cut.dim < 0 || cut.dim >= param.shape.dims())
+  const std::span<const StageAxis> axes = layout::weight_axes();
+  const auto size_of = [&](int factor) { return replica.axes[static_cast<size_t>(factor)].size; };
+  StageMesh mesh;
+  for (const StageAxis axis : axes)
+    for (const int factor : layout::factors_of(replica, axis)) mesh[axis] *= size_of(factor);
+  const std::vector<Factors> taken = taken_by(cuts, param, strategy, mesh);
+  for (size_t i = 0; i < cuts.size(); ++i) {
+    const int dim = cuts[i].dim;
+    if (dim < 0 || dim >= param.shape.dims())
       user_error("strategy \"{}\": {} has {} dims, so it has no dim {} to cut. Use 0 to {}.", strategy.name, param.name,
-                 param.shape.dims(), cut.dim, param.shape.dims() - 1);
-    for (int count = 1; count < cut.parts; ++next) {
-      count *= replica.axes[static_cast<size_t>(axes[next])].size;
-      layout.split[static_cast<size_t>(cut.dim)].push_back(axes[next]);
+                 param.shape.dims(), dim, param.shape.dims() - 1);
+    for (size_t a = 0; a < axes.size(); ++a) {
+      const int before = i > 0 ? taken[i - 1][a] : 1;
+      int reached = 1;
+      for (const int factor : layout::factors_of(replica, axes[a])) {
+        reached *= size_of(factor);
+        if (reached > before && reached <= taken[i][a]) layout.split[static_cast<size_t>(dim)].push_back(factor);
+      }
     }
   }
   return layout;
@@ -62,19 +109,8 @@ class Refinement {
   }
 
   void add(const ir::Param& param) {
-    if (const std::vector<config::Cut>* cuts = own_cuts(param, strategy_)) {
-      int count = 1;
-      for (const config::Cut& cut : *cuts) {
-        count *= cut.parts;
-        const auto factors = cut.parts < 1 ? std::nullopt : leading_parts(layout::weight_axes(), count);
-        if (!factors)
-          user_error(
-              "strategy \"{}\": {} is cut into {} parts, which does not divide tp = {}. Use cuts whose product divides "
-              "it.",
-              strategy_.name, param.name, count, mesh_.parts(layout::weight_axes()));
-        add(layout::weight_axes(), *factors);
-      }
-    }
+    if (const std::vector<config::Cut>* cuts = own_cuts(param, strategy_))
+      for (const Factors& taken : taken_by(*cuts, param, strategy_, mesh_)) add(layout::weight_axes(), taken);
     for (size_t dim = 0; dim < param.roles.size(); ++dim)
       if (param.roles[dim] == layout::DimRole::heads) add_heads(pieces_of(param.shape, dim));
   }
@@ -105,11 +141,6 @@ class Refinement {
   }
 
  private:
-  // Leading factors of axes whose product is exactly `parts`.
-  std::optional<std::vector<int>> leading_parts(std::span<const StageAxis> axes, i64 parts) const {
-    return mesh_.parts(axes) < parts ? std::nullopt : layout::leading_factors(mesh_, axes, parts);
-  }
-
   void add_heads(i64 heads) {
     const std::span<const StageAxis> axes = layout::cuts_of(layout::Role::attention, true).features;
     const auto factors = layout::leading_factors(mesh_, axes, heads);

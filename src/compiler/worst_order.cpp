@@ -77,6 +77,8 @@ class WorstOrder {
         early_[1].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::switching && switching == Switching::early)
         early_[0].tasks.push_back(id);
+      else if (task(id).queue == ir::Queue::collective)
+        early_[2].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::compute)
         compute_.push_back(id);
       else if (is_received(task(id), rank))
@@ -154,7 +156,7 @@ class WorstOrder {
   int rank_;
   std::vector<bool> to_come_;  // the rank's tasks
   std::vector<int> compute_, order_;
-  std::array<Early, 2> early_;                 // switching, gathers
+  std::array<Early, 3> early_;                 // switching, gathers, collectives
   std::vector<std::pair<int, int>> receives_;  // the task that each needs, itself
   std::map<QueueKey, Late> late_;
   size_t next_receive_ = 0;

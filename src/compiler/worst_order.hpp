@@ -27,8 +27,8 @@ class Arrivals {
 /// former strategy's copies stay while the next one computes.
 enum class Switching { early, late };
 
-/// The rank's tasks: compute tasks in their order; gathers, receives and early switching tasks before the first one
-/// that they can pass before; reductions, sends and late switching tasks after the last one that they can pass after.
+/// The rank's tasks: compute tasks in their order; gathers, collectives, receives and early switching tasks before the
+/// first one that they can pass before; reductions, sends and late switching tasks after the last one that they can pass after.
 std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching);
 
 }  // namespace switchyard::compiler

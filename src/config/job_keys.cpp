@@ -180,6 +180,11 @@ auto settings_keys() {
           .at_least(0)
           .at_most(kMostDocuments)
           .fallback("0: any number"),
+      Row<Settings, &S::paired>(
+          "paired",
+          "run two micro-batches of a replica at a time: while the ranks of a stage exchange what one needs (tensor "
+          "parallelism, ulysses), they compute the other one. Takes memory for the activations of both, so halve "
+          "micro_batch_tokens with it; run.overlap = false switches it off. Source: arXiv 2409.15241."),
       Row<Settings, &S::packing>(
           "packing",
           "balanced spreads documents so that replicas and micro-batches have equal work. stream is the usual default "

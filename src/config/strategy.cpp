@@ -78,6 +78,9 @@ class Validator {
     if (strategy_.zero < 0 || strategy_.zero > 3)
       error("zero", "= {} is not a ZeRO stage. Use 0, 1, 2 or 3.", strategy_.zero);
     check_every();
+    if (strategy_.paired && (by_hand || kind == ScheduleKind::zeropp))
+      error("paired", "= true goes with schedules of single micro-batches, not with {}. Leave it out.",
+            by_hand ? "an order written by hand" : "blocks of schedule \"zeropp\"");
     if (strategy_.micro_batch_sequences < 0)
       error("micro_batch_sequences", "= {} is negative. Use 0 for any number.", strategy_.micro_batch_sequences);
     if (by_hand && chunks != strategy_.order.chunks)
@@ -195,6 +198,10 @@ class Validator {
       const Cut& cut = split.cuts[i];
       if (cut.dim < 0 || cut.dim > 1)
         error(fmt::format("{}.cuts[{}].dim", place, i), "= {} must be 0 (rows) or 1 (columns).", cut.dim);
+      if (cut.axis.has_value() != split.cuts.front().axis.has_value())
+        error(fmt::format("{}.cuts[{}]", place, i), "names {} axis, unlike the first cut. Name an axis in all or in none.",
+              cut.axis ? "an" : "no");
+      if (cut.axis) continue;
       if (cut.parts < 1) error(fmt::format("{}.cuts[{}].parts", place, i), "= {} must be at least 1.", cut.parts);
       parts = std::min(parts * cut.parts, i64{1} << 31);
     }

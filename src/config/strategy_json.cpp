@@ -48,14 +48,28 @@ Group read_group(const Node& node) {
   return group;
 }
 
+Cut read_cut(const Node& node) {
+  if (!node.has("axis")) {
+    node.expect_keys({"dim", "axis", "parts"}, {"dim", "parts"});
+    return {node["dim"].small(0), node["parts"].small(1)};
+  }
+  node.expect_keys({"dim", "axis", "parts"}, {"dim", "axis"});
+  Cut cut{node["dim"].small(0), node.has("parts") ? node["parts"].small(1) : 0};
+  std::vector<std::string_view> names;
+  const std::string name = node["axis"].text();
+  for (const StageAxis axis : layout::weight_axes()) {
+    names.push_back(layout::info_of(axis).name);
+    if (names.back() == name) cut.axis = axis;
+  }
+  if (!cut.axis) node["axis"].error("= {} cuts no weights. Use {}.", quoted(name), fmt::join(names, " or "));
+  return cut;
+}
+
 ParamSplit read_split(const Node& node) {
   node.expect_keys({"parameter", "cuts"}, {"parameter", "cuts"});
   ParamSplit split;
   split.parameter = node["parameter"].text();
-  for (const Node& cut : node["cuts"].items()) {
-    cut.expect_keys({"dim", "parts"}, {"dim", "parts"});
-    split.cuts.push_back({cut["dim"].small(0), cut["parts"].small(1)});
-  }
+  for (const Node& cut : node["cuts"].items()) split.cuts.push_back(read_cut(cut));
   return split;
 }
 
@@ -75,10 +89,15 @@ std::string text_of(const Group& group) {
   return fmt::format("{{\"stages\": [{}\n    ]}}", stages);
 }
 
+std::string text_of(const Cut& cut) {
+  const std::string axis = cut.axis ? fmt::format(", \"axis\": \"{}\"", layout::info_of(*cut.axis).name) : "";
+  const std::string parts = cut.axis && cut.parts == 0 ? "" : fmt::format(", \"parts\": {}", cut.parts);
+  return fmt::format("{{\"dim\": {}{}{}}}", cut.dim, axis, parts);
+}
+
 std::string text_of(const ParamSplit& split) {
   std::string cuts;
-  for (const Cut& cut : split.cuts)
-    cuts += fmt::format("{}{{\"dim\": {}, \"parts\": {}}}", cuts.empty() ? "" : ", ", cut.dim, cut.parts);
+  for (const Cut& cut : split.cuts) cuts += (cuts.empty() ? "" : ", ") + text_of(cut);
   return fmt::format("{{\"parameter\": {}, \"cuts\": [{}]}}", quoted(split.parameter), cuts);
 }
 
@@ -144,11 +163,11 @@ std::string to_json(const Strategy& strategy) {
   return fmt::format(
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
       "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
-      "  \"micro_batch_sequences\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"exchange\": \"{}\",\n"
+      "  \"micro_batch_sequences\": {},\n  \"paired\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"exchange\": \"{}\",\n"
       "  \"zero\": {},\n  \"every\": {}{}{}\n}}\n",
       quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute),
       name_of(strategy.schedule), strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel,
-      strategy.micro_batch_tokens, strategy.micro_batch_sequences, name_of(strategy.packing),
+      strategy.micro_batch_tokens, strategy.micro_batch_sequences, strategy.paired, name_of(strategy.packing),
       name_of(strategy.ring_degree), name_of(strategy.exchange), strategy.zero, strategy.every,
       text_of(strategy.compression),
       strategy.order.order.empty() ? "" : ",\n  \"order\": " + indented(to_json(strategy.order)));
@@ -158,8 +177,8 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
   const Json document = parse_json(text, origin, "Fix the file, or print a fresh one with `switchyard show plan`.");
   const Node root(document, origin, "");
   root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap",
-                    "sequence_parallel", "micro_batch_tokens", "micro_batch_sequences", "packing", "ring_degree",
-                    "exchange", "compression", "zero", "every", "order"},
+                    "sequence_parallel", "micro_batch_tokens", "micro_batch_sequences", "paired", "packing",
+                    "ring_degree", "exchange", "compression", "zero", "every", "order"},
                    {"groups"});
   Strategy strategy;
   strategy.name = root.has("name") ? root["name"].text() : origin;
@@ -183,6 +202,7 @@ Strategy strategy_from_json(const std::string& text, const std::string& origin) 
     strategy.micro_batch_tokens = root["micro_batch_tokens"].integer(0, std::numeric_limits<i64>::max());
   if (root.has("micro_batch_sequences"))
     strategy.micro_batch_sequences = root["micro_batch_sequences"].integer(0, std::numeric_limits<i64>::max());
+  if (root.has("paired")) strategy.paired = root["paired"].boolean();
   if (root.has("packing")) strategy.packing = root["packing"].choice({Packing::balanced, Packing::stream});
   if (root.has("ring_degree"))
     strategy.ring_degree = root["ring_degree"].choice({RingDegree::document, RingDegree::uniform});

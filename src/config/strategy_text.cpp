@@ -27,7 +27,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 22> kSettings{{{"zero"},
+constexpr std::array<Setting, 23> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -35,6 +35,7 @@ constexpr std::array<Setting, 22> kSettings{{{"zero"},
                                              {"recompute"},
                                              {"micro_batch_tokens"},
                                              {"micro_batch_sequences"},
+                                             {"paired"},
                                              {"packing"},
                                              {"ring_degree"},
                                              {"exchange"},

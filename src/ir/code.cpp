@@ -16,8 +16,35 @@ PieceRange range_of(const Segment& segment, int piece) {
 
 const std::vector<int>& ending_before(const Segment& segment, size_t i) {
   const auto cut = std::ranges::lower_bound(segment.cuts, static_cast<int>(i), {}, &Cut::instr);
-  if (cut != segment.cuts.end() && cut->instr == static_cast<int>(i)) return cut->after;
+  if (!segment.apart && cut != segment.cuts.end() && cut->instr == static_cast<int>(i)) return cut->after;
   return i < segment.code.size() ? segment.code[i].after : segment.after;
+}
+
+bool is_collective(const Segment& segment, int piece) {
+  return segment.apart && segment.code[range_of(segment, piece).first].queue == Queue::collective;
+}
+
+bool is_last_computed(const Segment& segment, int piece) {
+  if (!segment.apart) return is_last(segment, piece);
+  const auto computes = [](const Instr& instr) { return instr.queue == Queue::compute; };
+  const auto behind = segment.code.begin() + static_cast<std::ptrdiff_t>(range_of(segment, piece).end);
+  return !is_collective(segment, piece) && std::none_of(behind, segment.code.end(), computes);
+}
+
+std::vector<int> awaited_pieces(const Segment& segment, int piece) {
+  std::vector<int> pieces;
+  if (!segment.apart) return pieces;
+  const auto await = [&](const std::vector<int>& collectives) {
+    for (const int instr : collectives) {
+      const auto behind = std::ranges::upper_bound(segment.cuts, instr, {}, &Cut::instr);
+      const auto made = static_cast<int>(behind - segment.cuts.begin());
+      if (made < piece && std::ranges::find(pieces, made) == pieces.end()) pieces.push_back(made);
+    }
+  };
+  const PieceRange range = range_of(segment, piece);
+  for (size_t i = range.first; i < range.end; ++i) await(ending_before(segment, i));
+  if (range.end == segment.code.size()) await(segment.after);
+  return pieces;
 }
 
 namespace {

@@ -67,7 +67,8 @@ struct Cut {
 /// parameter units in the order of their first use; last_reads: the instructions after which they are not read again;
 /// first_writes: units by the first instruction that adds to their gradients; releases: units whose gradients are
 /// complete, with the instruction after which they are. after: collectives that end before the segment does. cuts: in
-/// pieces, where depth, ZeRO-2 or 3 has transfers for parts of a run.
+/// pieces, where depth, ZeRO-2 or 3 has transfers for parts of a run, or micro-batches run in pairs. apart: collectives
+/// are pieces of their own, which run beside those behind them; what a piece waits for, it waits for at its start.
 struct Segment {
   Pass pass = Pass::F;
   std::vector<Instr> code;
@@ -75,6 +76,7 @@ struct Segment {
   std::vector<int> after{};
   std::vector<UnitEvent> last_reads{}, first_writes{};
   std::vector<Cut> cuts{};
+  bool apart = false;
 };
 
 /// Pieces of a segment are numbered from 0; all of them together are kWhole.
@@ -85,6 +87,12 @@ struct PieceRange {
 };
 PieceRange range_of(const Segment& segment, int piece);
 inline bool is_last(const Segment& segment, int piece) { return range_of(segment, piece).end == segment.code.size(); }
+/// Whether the piece is a collective, which runs on the queue of collectives.
+bool is_collective(const Segment& segment, int piece);
+/// Whether no later piece computes.
+bool is_last_computed(const Segment& segment, int piece);
+/// The pieces of collectives that end before the piece starts, where these are pieces of their own.
+std::vector<int> awaited_pieces(const Segment& segment, int piece);
 /// The collectives that end before instruction i starts, or, behind the last one of a piece, before the piece ends.
 const std::vector<int>& ending_before(const Segment& segment, size_t i);
 /// The units whose parameters a piece reads; to whose gradients it adds.
@@ -94,16 +102,17 @@ std::vector<int> units_written(const Segment& segment, int piece);
 /// A piece of a segment in the order of the rank that runs it: start(i), where instruction i takes its memory and
 /// starts, and end(i), where it is known to have ended and drops its memory. An operator ends before the next
 /// instruction starts, a collective where it is waited for, at the latest at the end of its piece. All who run, time or
-/// replay a segment do it in this order.
+/// replay a segment do it in this order. Collectives that are pieces of their own end in the pieces that wait for them.
 template <class Start, class End>
 void walk(const Segment& segment, int piece, Start start, End end) {
   const PieceRange range = range_of(segment, piece);
   for (size_t i = range.first; i < range.end; ++i) {
-    if (i > range.first)
+    if (i > range.first || segment.apart)
       for (const int collective : ending_before(segment, i)) end(static_cast<size_t>(collective));
     start(i);
     if (segment.code[i].queue == Queue::compute) end(i);
   }
+  if (range.end < segment.code.size() && segment.apart) return;
   for (const int collective : ending_before(segment, range.end)) end(static_cast<size_t>(collective));
 }
 template <class Start, class End>
@@ -147,6 +156,7 @@ struct StageCode {
   // How keys come to other ring ranks, and whether collectives and keys move while the stage computes.
   KeyPassing passing = KeyPassing::gather;
   bool overlap = false;
+  bool paired = false;  // two micro-batches take turns, so that one computes while the other's collectives run
   // Whether gathers and reductions for runs go on while the stage computes; else each waits for the piece before it,
   // and the next piece waits for them.
   bool overlap_transfers = true;

@@ -391,8 +391,8 @@ struct Executor::Step {
     std::array<i64, 3> rows;  // of the last transaction within the run, by Within
     rows.fill(row_of(id) << 16);
     const auto row = [&](Within who) { return &rows[static_cast<size_t>(who)]; };
-    const bool beside =
-        e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) && !input.probe.times_operators();
+    const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
+                        !input.probe.times_operators() && !ir::is_collective(segment, task.piece());
     const config::Compression& compression =
         plans.strategies()[static_cast<size_t>(strategy_of(task.phase))].strategy.compression;
     const ReplicaLink replica{.fabric = &e.fabric_,
@@ -414,7 +414,7 @@ struct Executor::Step {
     stage.runner.record_uses(state);
     stage.runner.run(segment, task.piece(), state, e.store_.working, run_key(task), replica,
                      state.rope ? *state.rope : e.rope_, hooks);
-    if (!ir::is_last(segment, task.piece())) return;
+    if (!ir::is_last_computed(segment, task.piece())) return;
     if (task.forward() && stage.stage.logits >= 0) keep_logits(task, stage, state);
     const bool trained = !stage.stage.backward.code.empty();
     if (stage.stage.loss >= 0 && task.pass() != Pass::W && task.forward() != trained &&
@@ -726,11 +726,14 @@ void Executor::keep_times(Step& step, const Instant& step_start) {
     for (const TaskTimes& of_task : step.times)
       for (const TaskSpan& span : of_task.spans(step_start)) step.result.spans.push_back(span);
   std::ranges::move(step.times, std::back_inserter(late_));
+  std::vector<TaskSpan> ended;
   std::erase_if(late_, [&](const TaskTimes& of_task) {
     if (!of_task.reached()) return false;
     of_task.add_to(step.result.times);
+    for (const TaskSpan& span : of_task.spans(step_start)) ended.push_back(span);
     return true;
   });
+  add_communication(ended, step.result.times);
 }
 
 }  // namespace switchyard::runtime

@@ -157,7 +157,8 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
   if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   const std::vector<ir::Instr>& code = segment.code;
   const std::vector<Call>& resolved = calls(segment);
-  const auto first = static_cast<int>(ir::range_of(segment, piece).first);
+  const ir::PieceRange range = ir::range_of(segment, piece);
+  const auto first = static_cast<int>(range.first);
   const auto from = [&](const std::vector<ir::UnitEvent>& events) {
     return static_cast<size_t>(std::ranges::lower_bound(events, first, {}, &ir::UnitEvent::instr) - events.begin());
   };
@@ -185,6 +186,8 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     call.out.reserve(instr.out.size());
     for (const Operand& operand : resolved[i].in) call.in.push_back(tensor(operand, false, state, working, key));
     for (const Operand& operand : resolved[i].out) call.out.push_back(tensor(operand, true, state, working, key));
+    if (ir::is_collective(segment, piece))  // operators run on another stream
+      for (const at::Tensor& input : call.in) record_use(input);
     if (!instr.op) {
       const std::vector<int>& next = ir::ending_before(segment, i + 1);
       return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
@@ -193,7 +196,10 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     times.end();
   };
   const auto end = [&](size_t i) {
-    if (!code[i].op) report(collectives.wait(i));
+    if (!code[i].op && range.first <= i && i < range.end)
+      report(collectives.wait(i));
+    else if (!code[i].op)  // made by another stream
+      for (const int b : code[i].out) record_use(state.slots[static_cast<size_t>(b)]);
     for (const int b : code[i].drop) state.slots[static_cast<size_t>(b)] = at::Tensor();
     for (const int root : resolved[i].roots)
       if (!state.roots.empty()) state.roots[static_cast<size_t>(root)] = at::Tensor();

@@ -5,10 +5,33 @@
 
 namespace switchyard::runtime {
 
+void add_communication(const std::vector<TaskSpan>& spans, StepTimes& sums) {
+  struct Edge {
+    double at = 0;
+    bool communication = false;
+    int change = 0;  // of the number of spans that go on
+  };
+  std::vector<Edge> edges;
+  edges.reserve(2 * spans.size());
+  for (const TaskSpan& span : spans) {
+    edges.push_back({span.begin, span.communication, 1});
+    edges.push_back({span.end, span.communication, -1});
+  }
+  std::ranges::sort(edges, {}, &Edge::at);
+  int transferring = 0, computing = 0;
+  double last = 0;
+  for (const Edge& edge : edges) {
+    if (transferring > 0) sums.communication += edge.at - last;
+    if (transferring > 0 && computing > 0) sums.hidden += edge.at - last;
+    (edge.communication ? transferring : computing) += edge.change;
+    last = edge.at;
+  }
+}
+
 TaskTimes::TaskTimes(int id, const ir::Task& task, const at::Device& device)
     : id_(id),
       queue_(task.queue),
-      communication_(ir::is_transfer(task.kind())),
+      communication_(ir::is_transfer(task.kind()) || task.queue == ir::Queue::collective),
       device_(device),
       arrived_(Instant::here(device)) {}
 
@@ -45,11 +68,6 @@ void TaskTimes::add_to(StepTimes& sums) const {
   sums.waiting += started_.seconds_since(arrived_) + paused;
   sums.parameters += paused;
   sums.compute += worked - paused;
-  for (const Flight::Times& times : exchanges_) {
-    const double took = times.end.seconds_since(times.begin);
-    sums.collectives += took;
-    sums.hidden += std::clamp(times.waiting.seconds_since(times.begin), 0.0, took);
-  }
 }
 
 std::vector<TaskSpan> TaskTimes::spans(const Instant& step_start) const {

@@ -24,9 +24,12 @@ struct StepTimes {
   double total = 0, compute = 0, waiting = 0;  // waiting: of the compute stream, for anything
   double parameters = 0;                       // part of waiting: for parameters of a switch
   double switching = 0, reducing = 0;          // busy time of these streams
-  double collectives = 0,
-         hidden = 0;  // of the collective queue; hidden: part of it that the compute stream didn't wait for
+  double communication = 0,
+         hidden = 0;  // in which any stream transferred; part of it in which the compute stream worked, too
 };
+
+/// Adds the communication of spans of one rank, all of a step's, in any order.
+void add_communication(const std::vector<TaskSpan>& spans, StepTimes& sums);
 
 /// Times of one task, by the thread that performs it.
 class TaskTimes {
@@ -44,6 +47,7 @@ class TaskTimes {
 
   /// Whether all of it is known by now.
   bool reached() const { return end_.reached(); }
+  /// Adds all but communication, of which tasks may have some at the same time.
   void add_to(StepTimes& sums) const;
   /// The task's spans, in order of their begin.
   std::vector<TaskSpan> spans(const Instant& step_start) const;

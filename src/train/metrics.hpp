@@ -39,7 +39,7 @@ struct StepRecord {
   std::optional<int> slowest_rank{};                 // whose compute stream waited least; of several ranks
   Seconds slowest_rank_time{};                       // that this rank did not wait
   Seconds median_rank_time{};                        // that the median rank did not wait
-  std::optional<double> hidden_share{};              // of what runs exchange: time that went by under computing, 0 to 1
+  std::optional<double> hidden_share{};              // of the time in which ranks transfer: while they compute, 0 to 1
   std::optional<Seconds> checkpoint_time{};          // that training stood still for a checkpoint before the step
   std::vector<int> chosen_buckets{};                 // of the job, where each step chooses; otherwise empty
   bool skipped = false;                              // loss or gradient not finite: no update

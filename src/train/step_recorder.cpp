@@ -79,7 +79,7 @@ AfterStep StepRecorder::record(const DoneStep& step, const Rank& rank) {
                      .inter = sent(cluster::Link::inter_host),
                      .waiting = result.times.waiting,
                      .switching = result.times.parameters,
-                     .collectives = result.times.collectives,
+                     .communication = result.times.communication,
                      .hidden = result.times.hidden,
                      .planning = comm::computing_seconds() - planning_,
                      .stop_signal = StopSignals::received(),
@@ -167,7 +167,7 @@ std::vector<PartRecord> StepRecorder::sources_of(const DoneStep& step) const {
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {
   StepRecord record;
   record.time = Seconds{seconds};
-  double waiting = 0, collectives = 0, hidden = 0;
+  double waiting = 0, communication = 0, hidden = 0;
   for (const Figures& figures : all) {
     record.peak_memory.push_back(Bytes{figures.peak});
     record.predicted_peak_memory.push_back(Bytes{figures.predicted_peak});
@@ -176,7 +176,7 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     record.inter_host_traffic.count += figures.inter;
     record.switch_time.count = std::max(record.switch_time.count, figures.switching);
     waiting += figures.waiting;
-    collectives += figures.collectives;
+    communication += figures.communication;
     hidden += figures.hidden;
   }
   record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
@@ -188,7 +188,7 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     std::ranges::transform(all, std::back_inserter(waits), &Figures::waiting);
     record.median_rank_time = Seconds{std::max(0.0, seconds - comm::median(waits))};
   }
-  if (collectives > 0) record.hidden_share = hidden / collectives;
+  if (communication > 0) record.hidden_share = hidden / communication;
   return record;
 }
 

@@ -73,7 +73,7 @@ class StepRecorder {
   // What each rank sends to rank 0.
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
-    double waiting = 0, switching = 0, collectives = 0, hidden = 0;          // seconds
+    double waiting = 0, switching = 0, communication = 0, hidden = 0;        // seconds
     double planning = 0;  // processor time outside of tasks, where steps are emulated
     int stop_signal = 0;
     bool saving = false;

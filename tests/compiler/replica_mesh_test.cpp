@@ -94,6 +94,34 @@ TEST(ReplicaMesh, follows_the_strategys_own_cuts) {
             layout::replicated(2));
 }
 
+TEST(ReplicaMesh, cuts_by_the_axes_that_the_strategy_names) {
+  using enum layout::StageAxis;
+  const ir::Graph graph = grouped_heads();
+  const layout::StageMesh wide{{outer, 4}, {inner, 2}};
+  const config::Strategy strategy = stage_strategy(
+      "named", {{"*.q_proj.weight", {{1, 0, inner}, {0, 2, outer}, {1, 0, outer}}}, {kK, {{0, 2, outer}}}});
+  const layout::Mesh mesh = replica_mesh(graph, strategy, wide, 0, graph.units());
+  EXPECT_EQ(mesh.axes, (std::vector<layout::Axis>{{"outer/0", 2}, {"outer/1", 2}, {"inner", 2}}));
+  EXPECT_EQ(param_layout(graph, param_index(graph, kQ), strategy, mesh).split,
+            (std::vector<std::vector<int>>{{0}, {2, 1}}));
+  EXPECT_EQ(param_layout(graph, param_index(graph, kK), strategy, mesh).split,
+            (std::vector<std::vector<int>>{{0}, {}}));
+  // Where the mesh lacks the axis, ranks hold copies.
+  const config::Strategy of_inner = stage_strategy("inner", {{kQ, {{0, 0, inner}}}});
+  EXPECT_EQ(param_layout(graph, param_index(graph, kQ), of_inner, whole_mesh(graph, of_inner, 2)),
+            layout::replicated(2));
+}
+
+TEST(ReplicaMesh, refuses_factors_that_do_not_divide_their_axis) {
+  const ir::Graph graph = grouped_heads();
+  const config::Strategy odd =
+      stage_strategy("odd", {{kQ, {{0, 2, layout::StageAxis::outer}, {1, 4, layout::StageAxis::outer}}}});
+  EXPECT_EQ(message_of([&] { whole_mesh(graph, odd, 4); }),
+            "strategy \"odd\": " + kQ +
+                " is cut by a factor 4 of the axis outer, which does not divide the 2 parts that are left of it on a "
+                "stage with the mesh (outer=4). Use one that does.");
+}
+
 TEST(ReplicaMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   const ir::Graph graph = grouped_heads();
   const config::Strategy odd = stage_strategy("odd", {{kQ, {{0, 3}}}});

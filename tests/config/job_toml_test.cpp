@@ -70,7 +70,7 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
                               "1, depth = 1, inner = 1, inside = \"data\", name = \"4,1,1\", "
                               "recompute = \"gathers\", schedule = "
                               "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
-                              "= 0, micro_batch_sequences = 0, "
+                              "= 0, micro_batch_sequences = 0, paired = false, "
                               "packing = \"balanced\", ring_degree = \"document\", exchange = \"gather\", "
                               "zero = 1, every = 1, compression.gradients = \"none\", compression.error_feedback = "
                               "\"auto\", compression.pipeline = \"none\", compression.activations = \"none\", "

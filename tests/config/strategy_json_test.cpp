@@ -26,7 +26,9 @@ Strategy uneven() {
   strategy.groups = {{.stages = {{{0, 1, 2, 3}, {{StageAxis::ulysses, 2}, {StageAxis::inner, 2}}, 0, 20},
                                  {{5, 4}, {{StageAxis::outer, 2}}, 20, 32}}},
                      {.stages = {{{6, 7, 8, 9}, {{StageAxis::data, 2}, {StageAxis::depth, 2}}, 0, 32}}}};
-  strategy.splits = {{"*.down_proj.weight", {{1, 2}, {0, 2}}}, {"lm_head.weight", {}}};
+  strategy.splits = {{"*.down_proj.weight", {{1, 2}, {0, 2}}},
+                     {"*.up_proj.weight", {{1, 2, StageAxis::inner}, {0, 0, StageAxis::inner}}},
+                     {"lm_head.weight", {}}};
   strategy.recompute = Recompute::selective;
   strategy.schedule = ScheduleKind::gpipe;
   strategy.sequence_parallel = false;
@@ -36,6 +38,7 @@ Strategy uneven() {
   strategy.micro_batch_sequences = 3;
   strategy.zero = 3;
   strategy.every = 4;
+  strategy.paired = true;
   strategy.packing = Packing::stream;
   strategy.ring_degree = RingDegree::uniform;
   strategy.exchange = KeyPassing::ring;
@@ -79,6 +82,7 @@ TEST(StrategyJson, the_page_has_a_line_per_stage) {
             "  \"sequence_parallel\": true,\n"
             "  \"micro_batch_tokens\": 0,\n"
             "  \"micro_batch_sequences\": 0,\n"
+            "  \"paired\": false,\n"
             "  \"packing\": \"balanced\",\n"
             "  \"ring_degree\": \"document\",\n"
             "  \"exchange\": \"gather\",\n"
@@ -128,8 +132,8 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
   EXPECT_EQ(
       error("[]"),
       "s.json: the document is a list; an object is needed, with the keys name, groups, splits, recompute, schedule, "
-      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, packing, ring_degree, "
-      "exchange, compression, zero, every, order.");
+      "chunks, activation_cap, sequence_parallel, micro_batch_tokens, micro_batch_sequences, paired, packing, "
+      "ring_degree, exchange, compression, zero, every, order.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0], "mesh": {"outer": "1"}, "layers": [0, 4]})")),
             "s.json: groups[0].stages[0].mesh.outer is \"1\"; a whole number is needed.");
   EXPECT_EQ(error(with_stage(R"({"ranks": [0, 1.5], "layers": [0, 4]})")),
@@ -146,6 +150,8 @@ TEST(StrategyJson, a_missing_key_and_a_wrong_type_name_their_path) {
             "s.json: schedule = \"zb\" is unknown. Use one of gpipe, 1f1b, interleaved, zero-bubble, zb-v, zeropp.");
   EXPECT_EQ(error(R"({"groups": [], "splits": [{"parameter": "*", "cuts": [{"dim": 0}]}]})"),
             "s.json: splits[0].cuts[0] has no key \"parts\".");
+  EXPECT_EQ(error(R"({"groups": [], "splits": [{"parameter": "*", "cuts": [{"dim": 0, "axis": "ulysses"}]}]})"),
+            "s.json: splits[0].cuts[0].axis = \"ulysses\" cuts no weights. Use outer or inner.");
 }
 
 TEST(StrategyJson, numbers_out_of_range_are_refused) {

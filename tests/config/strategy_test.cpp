@@ -186,6 +186,10 @@ TEST(Strategy, the_parts_of_a_split_parameter_divide_the_tensor_degree_of_a_stag
   EXPECT_EQ(split({{0, 2}, {1, 2}}),
             "strategy \"2,2,2\": splits[0] cuts *.down_proj.weight into 4 parts, which divides the tensor parallel "
             "degree of no stage (2, 2). The product of the parts must divide it.");
+  EXPECT_EQ(split({{0, 0, StageAxis::outer}, {1, 3, StageAxis::inner}}), "no error") << "stages may have other meshes";
+  EXPECT_THAT(split({{0, 2}, {1, 2, StageAxis::outer}}),
+              HasSubstr("splits[0].cuts[1] names an axis, unlike the first cut. Name an axis in all or in none."));
+  EXPECT_THAT(split({{0, 0, StageAxis::outer}, {1, 2}}), HasSubstr("splits[0].cuts[1] names no axis"));
   EXPECT_THAT(split({{2, 2}}), HasSubstr("splits[0].cuts[0].dim = 2 must be 0 (rows) or 1 (columns)."));
   EXPECT_THAT(split({{1, 0}}), HasSubstr("splits[0].cuts[0].parts = 0 must be at least 1."));
   EXPECT_THAT(error_after([](Strategy& s) { s.splits = {{.parameter = "", .cuts = {}}}; }),

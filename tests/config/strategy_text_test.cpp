@@ -40,9 +40,9 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   EXPECT_EQ(again("ulysses=4,tp=2"), "tp=2,ulysses=4");
   EXPECT_EQ(again("inner=2,depth=3,ulysses=4,tp=2"), "tp=2,ulysses=4,depth=3,inner=2");
   EXPECT_EQ(again("recompute=full,chunks=3,schedule=interleaved,zero=0,pp=2,activation_cap=5,micro_batch_tokens=9,"
-                  "micro_batch_sequences=2,sequence_parallel=false,dp=3"),
+                  "paired=true,micro_batch_sequences=2,sequence_parallel=false,dp=3"),
             "dp=3,pp=2,zero=0,schedule=interleaved,chunks=3,activation_cap=5,recompute=full,micro_batch_tokens=9,"
-            "micro_batch_sequences=2,sequence_parallel=false");
+            "micro_batch_sequences=2,paired=true,sequence_parallel=false");
   for (const char* text :
        {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0", "dp=2,packing=stream",
         "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4", "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",

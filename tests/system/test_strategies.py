@@ -82,6 +82,8 @@ def random_strategy(draw, name, ranks, zero_0):
     gathers = strategy["zero"] == 3 or depth > 1
     if strategy["schedule"] == "zeropp" or gathers and draw.random() < 0.5:
         strategy["every"] = draw.randint(2, 4)
+    if strategy["schedule"] != "zeropp" and draw.random() < 0.4:
+        strategy["paired"] = True
     return strategy
 
 
@@ -231,6 +233,13 @@ EDITED = {
                    {"parameter": "model.layers.2.input_layernorm.weight", "cuts": [{"dim": 0, "parts": 2}]},
                    {"parameter": "model.embed_tokens.weight", "cuts": [{"dim": 1, "parts": 2}]}],
         "sequence_parallel": False},
+    "weights cut by named axes, on stages that have them and on one that has not": {
+        "groups": [{"stages": [{"ranks": [4, 0, 1, 2], "mesh": {"outer": 2, "inner": 2}, "layers": [0, 2]},
+                               stage([3], 1, 2, 3)]}],
+        "splits": [{"parameter": "*.mlp.down_proj.weight", "cuts": [{"dim": 0, "axis": "inner"}]},
+                   {"parameter": "*.self_attn.q_proj.weight",
+                    "cuts": [{"dim": 1, "axis": "inner", "parts": 2}, {"dim": 1, "axis": "outer"}]},
+                   {"parameter": "*.post_attention_layernorm.weight", "cuts": [{"dim": 0, "axis": "outer"}]}]},
     "stages of unlike width, which two replicas store by halves": {
         "groups": [{"stages": [{"ranks": [3, 1, 0, 4], "mesh": {"depth": 2, "outer": 2}, "layers": [0, 2]},
                                {"ranks": [5, 2], "mesh": {"depth": 2}, "layers": [2, 3]}]}]},
