@@ -254,35 +254,63 @@ config::Job with_bucket(config::Job job, const config::Bucket& bucket) {
   return job;
 }
 
-bool has_ring(const config::Bucket& bucket) {
-  return std::ranges::any_of(bucket.strategy.groups, [](const config::Group& group) {
-    return std::ranges::any_of(group.stages,
-                               [](const config::Stage& stage) { return stage.mesh[layout::StageAxis::ring] > 1; });
+bool has_axis(const config::Strategy& strategy, std::initializer_list<config::StageAxis> axes) {
+  return std::ranges::any_of(strategy.groups, [&](const config::Group& group) {
+    return std::ranges::any_of(group.stages, [&](const config::Stage& stage) {
+      return std::ranges::any_of(axes, [&](config::StageAxis axis) { return stage.mesh[axis] > 1; });
+    });
   });
 }
 
-// The same plan with a change of its rings, of which the planner's model knows nothing; none without rings.
-std::optional<config::Job> with_rings(config::Job job, const std::function<void(config::Strategy&)>& change) {
+// The same plan with a change of which the planner's model knows nothing. change: whether it concerns the bucket. None
+// if it concerns no bucket.
+std::optional<config::Job> with(config::Job job, const std::function<bool(config::Bucket&)>& change) {
   bool any = false;
-  for (config::Bucket& bucket : job.buckets) {
-    if (!has_ring(bucket)) continue;
-    any = true;
-    change(bucket.strategy);
-  }
+  for (config::Bucket& bucket : job.buckets) any = change(bucket) || any;
   return any ? std::optional(std::move(job)) : std::nullopt;
 }
 
 // Keys pass along the rings in steps.
 std::optional<config::Job> in_ring_steps(const config::Job& job) {
-  return with_rings(job, [](config::Strategy& strategy) { strategy.exchange = KeyPassing::ring; });
+  return with(job, [](config::Bucket& bucket) {
+    if (!has_axis(bucket.strategy, {config::StageAxis::ring})) return false;
+    bucket.strategy.exchange = KeyPassing::ring;
+    return true;
+  });
 }
 
 constexpr const char* kInSteps = "; keys of rings in steps (exchange=ring)";
 
 // All documents are divided over the whole ring.
-std::optional<config::Job> with_one_degree(const config::Job& job) {
-  return with_rings(job, [](config::Strategy& strategy) { strategy.ring_degree = config::RingDegree::uniform; });
+std::optional<config::Job> with_one_degree(const JudgedPlan& plan) {
+  return with(plan.job, [](config::Bucket& bucket) {
+    if (!has_axis(bucket.strategy, {config::StageAxis::ring})) return false;
+    bucket.strategy.ring_degree = config::RingDegree::uniform;
+    return true;
+  });
 }
+
+// Micro-batches run in twos where the ranks of a stage exchange activations, of half the size. Where the longest
+// document needs them whole, there must be memory for two.
+std::optional<config::Job> in_pairs(const JudgedPlan& plan) {
+  if (!plan.job.run.overlap) return std::nullopt;
+  const i64 budget = plan.job.run.memory_budget.count;
+  const bool has_room = budget == 0 || 2 * plan.peak <= budget;
+  return with(plan.job, [&](config::Bucket& bucket) {
+    config::Strategy& strategy = bucket.strategy;
+    const i64 half = std::max(bucket.max_length, strategy.micro_batch_tokens / 2);
+    if (strategy.schedule == config::ScheduleKind::zeropp || !strategy.order.order.empty() ||
+        (half == strategy.micro_batch_tokens && !has_room) ||
+        !has_axis(strategy, {config::StageAxis::outer, config::StageAxis::inner, config::StageAxis::ulysses}))
+      return false;
+    strategy.paired = true;
+    strategy.micro_batch_tokens = half;
+    return true;
+  });
+}
+
+// Pairs of micro-batches are tried where exchanges that nothing hides take more than this share of a step.
+constexpr double kWorthPairs = 0.05;
 
 // The quickest first, those that don't fit last.
 std::tuple<bool, double, bool> order_of(const JudgedPlan& plan) { return {!plan.fits, plan.seconds, plan.own}; }
@@ -463,7 +491,7 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
   std::vector<JudgedPlan> plans;
   for (Entry* entry : order)
     if (!entry->trial) plans.push_back(std::move(entry->plan));
-  choose_degrees(plans);
+  choose_variants(plans);
   if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
   choose_codecs(plans);
   for (JudgedPlan& plan : plans) plan.name += codecs_of(plan.job.buckets);
@@ -471,19 +499,29 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
 }
 
 // A degree for each document is chosen by the times of a nominal device: now and then one degree for all is quicker.
-// The quickest plan and the quickest single strategy have the better of both.
-void Contest::choose_degrees(std::vector<JudgedPlan>& plans) {
+// The quickest plan and the quickest single strategy have the better of both, and of single and paired micro-batches.
+void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
+  struct Variant {
+    std::optional<config::Job> (*of)(const JudgedPlan&);
+    const char* name;
+  };
+  constexpr std::array<Variant, 2> kVariants{
+      {{with_one_degree, "; one degree of the ring for all documents (ring_degree=uniform)"},
+       {in_pairs, "; micro-batches in pairs (paired=true)"}}};
   const planner::Request& request = planner_.request();
   const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
   for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
     if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
-    const std::optional<config::Job> job = with_one_degree(plan->job);
-    if (!job) continue;
-    JudgedPlan other = simulated(plan->name + "; one degree of the ring for all documents (ring_degree=uniform)", *job,
-                                 request.hardware, request.steps);
-    if (!other.fits || other.seconds >= plan->seconds) continue;
-    other.choice = plan->choice;
-    *plan = std::move(other);
+    const planner::Account account = planner_.account(*plan->choice);
+    const bool exchanges = account.communication > kWorthPairs * account.seconds;
+    for (const Variant& variant : kVariants) {
+      const std::optional<config::Job> job = variant.of(*plan);
+      if (!job || (variant.of == in_pairs && !exchanges)) continue;
+      JudgedPlan other = simulated(plan->name + variant.name, *job, request.hardware, request.steps);
+      if (!other.fits || other.seconds >= plan->seconds) continue;
+      other.choice = plan->choice;
+      *plan = std::move(other);
+    }
   }
   std::ranges::stable_sort(plans, {}, order_of);
 }

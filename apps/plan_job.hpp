@@ -80,7 +80,7 @@ class Contest {
   void simulate(Entry& entry, std::function<void()> task);
   void look_closely(Entry& entry) const;
   void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
-  void choose_degrees(std::vector<JudgedPlan>& plans);
+  void choose_variants(std::vector<JudgedPlan>& plans);
   void choose_codecs(std::vector<JudgedPlan>& plans);
   const config::Job& job_;
   const planner::Planner& planner_;

@@ -3,10 +3,10 @@
 simulated, as Markdown.
 
     bench/overlap_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
-                              [--intra 2gbit] [--cores 0.45] [--slots 1] [--rounds 3] [--steps 4] [--strategy S ...]
-                              [--out FOLDER]
+                              [--intra 2gbit] [--cores 0.45] [--slots 1] [--rounds 3] [--steps 4] [--tokens 4096]
+                              [--strategy S ...] [--out FOLDER]
 
-TOOL, DATA and the job are those of bench/demo_on_hosts.py, with fewer tokens a step; a host has --slots ranks. The
+TOOL, DATA and the job are those of bench/demo_on_hosts.py, with --tokens tokens a step; a host has --slots ranks. The
 hosts are profiled over TCP.
 Each strategy trains with and without overlap in turns, so many rounds; a run's time is that of its median step, without
 the first, which touches fresh memory, and a row has the median of the rounds. hidden: with overlap, of the time in
@@ -22,41 +22,41 @@ from pathlib import Path
 from demo_on_hosts import add_hosts, hosts_of, profiled, write_job, write_page
 from machine_jobs import call, median, seconds_of
 
-TOKENS = 4096  # a step
 STRATEGIES = ["tp=2", "depth=2", "ulysses=2", "dp=2,zero=3"]
 HEAD = ("| strategy | with overlap, s per step | simulated, error | without | simulated, error | with / without, each "
         "round | simulated | hidden | simulated |\n"
         "|---|---|---|---|---|---|---|---|---|\n")
 
 
-def settings(overlap, ranks):
+def settings(overlap, ranks, tokens):
     keys = {"run.overlap": json.dumps(overlap), "run.overlap_transfers": json.dumps(overlap), "run.ranks": ranks,
-            "batch.tokens": TOKENS}
+            "batch.tokens": tokens}
     return [word for key, value in keys.items() for word in ("--set", f"{key}={value}")]
 
 
-def measure(program, launcher, path, overlap, ranks, steps):
+def measure(program, launcher, path, overlap, ranks, tokens, steps):
     """Seconds of the median step, and the mean share of communication that is hidden."""
     out = path.parent / "run"
     call(*launcher, program, "train", path, "--steps", steps, "--out", out, "--force", "--set=run.save_last=false",
-         *settings(overlap, ranks))
+         *settings(overlap, ranks, tokens))
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     return median(seconds_of(log)[1:]), sum(line["hidden_share"] for line in log) / len(log)
 
 
-def simulate(program, path, profile, overlap, ranks, steps):
+def simulate(program, path, profile, overlap, ranks, tokens, steps):
     """Seconds of the median step, and the share of communication that is hidden."""
-    said = call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json", *settings(overlap, ranks))
+    said = call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json", *settings(overlap, ranks, tokens))
     said = json.loads(said.splitlines()[-1])
     return median(said["seconds_of_steps"][1:]), said["overlap_seconds"] / said["communication_seconds"]
 
 
-def row(program, launcher, path, profile, strategy, ranks, rounds, steps):
-    found = [[measure(program, launcher, path, overlap, ranks, steps) for overlap in (True, False)]
+def row(program, launcher, path, profile, strategy, ranks, arguments):
+    rounds, of_run = arguments.rounds, (ranks, arguments.tokens, arguments.steps)
+    found = [[measure(program, launcher, path, overlap, *of_run) for overlap in (True, False)]
              for _ in range(rounds)]
     ratios = ", ".join(f"{on[0] / off[0]:.3f}" for on, off in found)
     seconds = [median([pair[i][0] for pair in found]) for i in range(2)]
-    simulated = [simulate(program, path, profile, overlap, ranks, steps) for overlap in (True, False)]
+    simulated = [simulate(program, path, profile, overlap, *of_run) for overlap in (True, False)]
     columns = " | ".join(f"{of:.2f} | {said:.2f}, {100 * (said / of - 1):+.1f}%"
                          for of, (said, _) in zip(seconds, simulated))
     (with_overlap, hidden), (without, _) = simulated
@@ -70,6 +70,7 @@ def main():
     add_hosts(parser, cores="0.45", slots=1)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=4096, help="of a step")
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES)
     arguments = parser.parse_args()
     with hosts_of(arguments) as launcher, tempfile.TemporaryDirectory() as folder:
@@ -79,11 +80,11 @@ def main():
         for strategy in arguments.strategy:
             path = write_job(Path(folder) / strategy, strategy, arguments.data)
             line = row(arguments.program, launcher, path, profile, strategy, arguments.hosts * arguments.slots,
-                       arguments.rounds, arguments.steps)
+                       arguments)
             print(line, end="", flush=True)
             text += line
     write_page("overlap_on_hosts", "Collectives beside products on two test hosts", text, arguments,
-               ["inter", "intra", "cores", "slots", "rounds", "steps"])
+               ["inter", "intra", "cores", "slots", "rounds", "steps", "tokens"])
 
 
 if __name__ == "__main__":

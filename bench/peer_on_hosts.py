@@ -23,12 +23,14 @@ from demo_on_hosts import STRATEGIES, add_hosts, hosts_of, write_job, write_page
 from machine_jobs import call, seconds_of
 
 # A way to split, this program's strategies that split so, and the peer's options for it. Of each the quickest counts.
-PAIRS = [("1,2,2", ["1,2,2", "tp=2,pp=2,schedule=interleaved,recompute=none"], ["--strategy 1,2,2"]),
-         ("2,2,1", ["2,2,1", "dp=2,tp=2,recompute=none"],
+PAIRS = [("1,2,2", ["1,2,2", "tp=2,pp=2,schedule=interleaved,recompute=none",
+                    "tp=2,pp=2,schedule=interleaved,recompute=none,paired=true"], ["--strategy 1,2,2"]),
+         ("2,2,1", ["2,2,1", "dp=2,tp=2,recompute=none", "dp=2,tp=2,recompute=none,paired=true"],
           ["--strategy 2,2,1 --zero 0", "--strategy 2,2,1 --zero 1"]),
          ("2,1,2", ["2,1,2", "dp=2,pp=2,schedule=interleaved"],
           ["--strategy 2,1,2 --zero 0", "--strategy 2,1,2 --zero 1"]),
-         ("dp=2,ulysses=2", ["dp=2,ulysses=2"], ["--strategy 2,1,1,2 --zero 0", "--strategy 2,1,1,2 --zero 1"]),
+         ("dp=2,ulysses=2", ["dp=2,ulysses=2", "dp=2,ulysses=2,paired=true"],
+          ["--strategy 2,1,1,2 --zero 0", "--strategy 2,1,1,2 --zero 1"]),
          ("dp=4,zero=3", ["dp=4,zero=3"], ["--strategy 4,1,1 --zero 3", "--strategy 4,1,1 --zero 3 --hsdp 2"]),
          (STRATEGIES[0], [STRATEGIES[0]], [])]
 CLOSE = 0.02  # relative difference of losses from other first weights, after a few steps

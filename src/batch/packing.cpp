@@ -213,11 +213,13 @@ std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std
   return replicas;
 }
 
-std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages) {
+std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages, bool paired) {
   if (items.empty()) return {};
   check(items.front().tokens <= capacity.tokens, "document {} of {} tokens does not fit in a micro-batch of {}",
         items.front().doc, items.front().tokens, capacity.tokens);
-  const Packing packing = best_packing(items, capacity, stages);
+  Packing packing = best_packing(items, capacity, stages);
+  if (const std::size_t count = packing.micro_batches.size(); paired && count % 2 == 1 && count < items.size())
+    if (std::optional<Packing> even = lightest_fit(items, capacity, count + 1)) packing = std::move(*even);
   std::vector<PackedSequence> micro_batches(packing.micro_batches.size());
   for (std::size_t i = 0; i < micro_batches.size(); ++i) {
     const Load& load = packing.micro_batches[i];

@@ -45,6 +45,8 @@ struct Capacity {
 /// (up to `stages`, or an eighth more) shorten the pipeline's time, sum of work + (stages - 1) * heaviest micro-batch,
 /// by over 1%.
 /// items   longest first, none longer than capacity.tokens
-std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages);
+/// paired  an even number of micro-batches, one more than otherwise, where documents and capacity allow it
+std::vector<PackedSequence> pack_sequences(std::span<const Item> items, Capacity capacity, int stages,
+                                           bool paired = false);
 
 }  // namespace switchyard::batch

@@ -119,7 +119,7 @@ PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
   const std::vector<std::vector<Item>> replicas = spread_over_replicas(std::move(items), pipelines);
   for (std::size_t r = 0; r < replicas.size(); ++r) {
     std::vector<MicroBatch>& micro_batches = phase.replica.emplace_back();
-    for (PackedSequence& micro_batch : pack_sequences(replicas[r], capacity, pipelines[r].stages))
+    for (PackedSequence& micro_batch : pack_sequences(replicas[r], capacity, pipelines[r].stages, bucket.paired))
       micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket, r));
   }
   return phase;

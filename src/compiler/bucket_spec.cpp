@@ -95,6 +95,7 @@ batch::BucketSpec bucket_spec(const Plans& plans, int strategy, i64 max_length) 
   spec.multiple = compiled.multiple;
   spec.stream = told.packing == config::Packing::stream;
   if (spec.stream) spec.document_multiple = context_parallel_multiple(told);
+  spec.paired = told.paired;
   spec.rings = rings_of(compiled, plans.cluster());
   spec.uniform_degree = told.ring_degree == config::RingDegree::uniform;
   for (const Replica& replica : compiled.replicas) {

@@ -194,8 +194,6 @@ std::vector<StateKey> states_of(const ir::Task& task, int rank) {
   return states;
 }
 
-namespace {
-
 UnitUse use_of_transfer(const ir::Task& task) {
   return {.phase = task.phase,
           .unit = task.unit(),
@@ -204,6 +202,8 @@ UnitUse use_of_transfer(const ir::Task& task) {
           .micro_batch = task.micro_batch(),
           .pass = task.pass()};
 }
+
+namespace {
 
 const ir::StageCode& code_of(const ir::Task& task, const batch::StepPlan& plan, const Plans& plans) {
   const CompiledStrategy& strategy =

@@ -111,6 +111,7 @@ struct UnitUse {
 /// micro-batches. code: of the task's stage. Gathers and reductions have the pass and micro-batch of the use
 /// themselves.
 UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bool gradient);
+UnitUse use_of_transfer(const ir::Task& task);
 /// What a task uses on a rank. The memory of what it uses is freed when the last task that uses it is done.
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);
 /// What a compute task uses until it starts: gradients of runs, of which it awaits the reductions, and what the gathers

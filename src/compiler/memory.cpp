@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <tuple>
 #include <utility>
@@ -182,6 +183,7 @@ class Replay {
       for (auto [it, end] = rooms.equal_range(after); it != end; ++it)
         for (const int param : params_of(task(it->second), plan_, plans_)) take_copy(task(it->second), param);
     };
+    for (const auto& [after, gather] : rooms) read_copies_.insert(use_of_transfer(task(gather)));
     make_room(kStart);
     post(kStart);
     for (const int id : order_) {
@@ -254,6 +256,7 @@ class Replay {
   }
 
   void perform(const Task& t) {
+    if (t.queue == ir::Queue::compute) end_unread(t);
     switch (t.kind()) {
       case TaskKind::allocate:
         return allocate(t);
@@ -264,6 +267,7 @@ class Replay {
       case TaskKind::zero_fill:
         return zero_fill(t);
       case TaskKind::gather:
+        if (worst_ && !read_copies_.contains(use_of_transfer(t))) return hold_unread(t);
         for (const int param : t.messages.received(holdings_.rank())) take_copy(t, param);
         return;
       case TaskKind::reduce_scatter:
@@ -314,6 +318,25 @@ class Replay {
     const auto [it, fresh] =
         working_[use_of_run(t, stage_of(t), plans_.graph().param(param).unit, false)].try_emplace(group.front(), -1);
     if (fresh) it->second = parameters_.take(holdings_.used_elements(strategy_of(t.phase), group) * compute_);
+  }
+
+  // A copy that no run of the rank reads lies there while it is gathered, however late that is: one at a time, until
+  // the rank waits for what is gathered later.
+  void hold_unread(const Task& t) {
+    std::set<int> groups;
+    for (const int param : t.messages.received(holdings_.rank())) groups.insert(holdings_.group_of(param).front());
+    i64 bytes = 0;
+    for (const int group : groups)
+      bytes += allocated(holdings_.used_elements(strategy_of(t.phase), holdings_.group_of(group)) * compute_);
+    if (bytes > unread_) meter_.take(MemoryClass::parameters, bytes - std::exchange(unread_, bytes));
+    last_unread_ = static_cast<int>(&t - program_.tasks.data());
+  }
+  void end_unread(const Task& t) {
+    const auto is_later = [&](const ir::Wait& wait) {
+      return wait.task > last_unread_ && task(wait.task).kind() == TaskKind::gather;
+    };
+    if (unread_ > 0 && (t.kind() == TaskKind::norm || std::ranges::any_of(t.after, is_later)))
+      meter_.drop(MemoryClass::parameters, std::exchange(unread_, 0));
   }
 
   // The gradient of a run, and that to which it will be added.
@@ -572,6 +595,9 @@ class Replay {
   std::vector<i64> phase_peaks_;
   RotaryTables tables_;
   i64 kept_ = 0, most_kept_ = 0;
+  std::set<UnitUse> read_copies_;  // that the rank's runs read
+  i64 unread_ = 0;
+  int last_unread_ = -1;
 };
 
 // The highest peak of the worst orders. by_phase: the highest total while a phase computes.

@@ -171,6 +171,17 @@ TEST(Packing, ADocumentThatFillsNoPipelineGoesToAReplicaWithoutOne) {
   EXPECT_EQ(longest_on({{4, 4}, {1, 1}}), 0) << "a slow replica takes longer for it than four stages one by one";
 }
 
+TEST(PackMicroBatches, are_an_even_number_in_pairs) {
+  const auto paired = [](std::vector<i64> lengths, Capacity capacity) {
+    return tokens_of(pack_sequences(items_of(lengths), capacity, 1, true));
+  };
+  EXPECT_THAT(paired({6, 5, 4, 3, 2}, {20}), ElementsAre(11, 9)) << "one would do";
+  EXPECT_THAT(paired({6, 5, 4, 3, 2}, {10}), ElementsAre(10, 10));
+  EXPECT_THAT(paired({5, 5, 5, 5, 1, 1}, {9}), ElementsAre(6, 6, 5, 5));
+  EXPECT_THAT(paired({7, 6, 5}, {10}), ElementsAre(7, 6, 5)) << "no document for a fourth one";
+  EXPECT_THAT(paired({7}, {10}), ElementsAre(7));
+}
+
 TEST(PackMicroBatches, hold_no_more_documents_than_they_may) {
   for (const int stages : {1, 4}) {
     const std::vector<PackedSequence> micro_batches = pack_sequences(items_of({5, 4, 3, 2, 1, 1, 1}), {100, 2}, stages);

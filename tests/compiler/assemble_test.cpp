@@ -456,6 +456,44 @@ TEST(Assemble, gathers_twice_and_reduces_once_for_each_block_of_micro_batches) {
   }
 }
 
+// 5 micro-batches are two pairs and a single one. Nothing but a collective runs on the queue of collectives.
+TEST(Assemble, micro_batches_of_a_pair_take_turns_while_their_collectives_run) {
+  for (const char* spec : {"tp=2,paired=true", "tp=2,pp=2,paired=true,schedule=zb-v", "dp=2,tp=2,zero=3,paired=true"}) {
+    SCOPED_TRACE(spec);
+    config::ModelConfig model = small_llama();
+    model.layers = 4;
+    const Plans plans(training_graph(model), {config::strategy_from_spec(spec, 4, model.layers)}, 0,
+                      cluster::uniform(1, 4), switching::Planner::relay);
+    const ir::Program program = assemble(level_step(plans, 5), plans, {});
+    ir::verify(program);
+    std::map<std::pair<int, Pass>, std::vector<int>> turns;  // stage and pass: micro-batches, as they compute
+    std::map<std::pair<int, Pass>, int> collectives;
+    for (const int id : program.of_rank[0]) {
+      const Task& task = program.tasks[static_cast<size_t>(id)];
+      if (task.kind() != TaskKind::run) continue;
+      const ir::Segment& segment =
+          plans.strategies()[0].groups[0].stages[static_cast<size_t>(task.stage())].segment(task.pass());
+      const bool collective = task.queue == ir::Queue::collective;
+      EXPECT_EQ(collective, ir::is_collective(segment, task.piece())) << ir::name_of(task);
+      if (collective)
+        ++collectives[{task.stage(), task.pass()}];
+      else
+        turns[{task.stage(), task.pass()}].push_back(task.micro_batch());
+    }
+    for (const auto& [key, mbs] : turns) {
+      std::vector<int> expected;
+      const size_t pieces = mbs.size() / 5;
+      for (const int first : {0, 2})
+        for (size_t piece = 0; piece < pieces; ++piece) expected.insert(expected.end(), {first, first + 1});
+      expected.insert(expected.end(), pieces, 4);
+      EXPECT_EQ(mbs, expected);
+      if (key.second == Pass::W) continue;
+      EXPECT_GE(pieces, 4u) << "ahead of, between and behind the exchanges of a layer";
+      EXPECT_GE(collectives[key], 5 * 4);
+    }
+  }
+}
+
 // The last stage goes from forward to backward at once, and its last unit is the first one to be read again.
 TEST(Assemble, gathers_the_unit_at_which_the_last_stage_turns_round_once_for_both_passes) {
   for (const auto& [spec, ranks] :

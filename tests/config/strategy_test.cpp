@@ -177,6 +177,17 @@ TEST(Strategy, empty_and_non_positive_parts_are_refused) {
               HasSubstr("micro_batch_tokens = -1 is negative."));
 }
 
+TEST(Strategy, pairs_need_schedules_of_single_micro_batches) {
+  EXPECT_EQ(error_after([](Strategy& s) { s.paired = true; }), "no error");
+  EXPECT_THAT(error_after([](Strategy& s) {
+                s.paired = true;
+                s.schedule = ScheduleKind::zeropp;
+                s.every = 3;
+              }),
+              HasSubstr("paired = true goes with schedules of single micro-batches, not with blocks of schedule "
+                        "\"zeropp\". Leave it out."));
+}
+
 TEST(Strategy, the_parts_of_a_split_parameter_divide_the_tensor_degree_of_a_stage) {
   const auto split = [](std::vector<Cut> cuts) {
     return error_after([&](Strategy& s) { s.splits = {{.parameter = "*.down_proj.weight", .cuts = cuts}}; });

@@ -130,6 +130,37 @@ TEST(Walk, of_a_piece_ends_its_collectives) {
   EXPECT_EQ(units_read(segment, 1), (std::vector<int>{7, 8}));
 }
 
+// Collectives as pieces of their own end in the pieces whose operators wait for them.
+TEST(Walk, of_collectives_apart_ends_them_where_they_are_waited_for) {
+  Segment segment;
+  segment.code.resize(6);
+  segment.code[1].queue = segment.code[2].queue = segment.code[5].queue = Queue::collective;
+  segment.code[4].after = {1, 2};
+  segment.after = {5};
+  segment.apart = true;
+  for (const int instr : {1, 2, 3, 4, 5}) segment.cuts.push_back({instr, {}});
+  const auto order = [&](int piece) {
+    std::string text;
+    walk(
+        segment, piece, [&](size_t i) { text += fmt::format(" start {}", i); },
+        [&](size_t i) { text += fmt::format(" end {}", i); });
+    return text;
+  };
+  EXPECT_EQ(order(0), " start 0 end 0");
+  EXPECT_EQ(order(1) + order(2), " start 1 start 2");
+  EXPECT_EQ(order(3), " start 3 end 3") << "beside them";
+  EXPECT_EQ(order(4), " end 1 end 2 start 4 end 4");
+  EXPECT_EQ(order(5), " start 5 end 5");
+  std::string all;
+  for (int piece = 0; piece < 6; ++piece) {
+    all += order(piece);
+    EXPECT_EQ(is_collective(segment, piece), piece == 1 || piece == 2 || piece == 5);
+    EXPECT_EQ(is_last_computed(segment, piece), piece == 4);
+    EXPECT_EQ(awaited_pieces(segment, piece), piece == 4 ? (std::vector<int>{1, 2}) : std::vector<int>());
+  }
+  EXPECT_EQ(order(kWhole), all);
+}
+
 TEST(SameSizes, compare_what_ranks_have_and_not_where_it_lies) {
   Buffer buffer = cut_buffer();
   EXPECT_TRUE(same_sizes(buffer, 0, 3));

@@ -199,6 +199,7 @@ INSTANTIATE_TEST_SUITE_P(
         TrafficCase{{"dp=2,tp=2,inner=2", "dp=4", "tp=4,inner=2"}, kFp64, 3},
         TrafficCase{{"tp=2,depth=2", "dp=2,depth=2", "depth=4"}, precision_from("bf16")},
         TrafficCase{{"dp=2,depth=2", "pp=2,depth=2", "tp=2,depth=2"}, kFp64, 3},
+        TrafficCase{{"tp=2,ulysses=2,paired=true", "tp=2,pp=2,paired=true", "dp=2,tp=2,paired=true"}, kFp64, 2},
         TrafficCase{{"tp=2,ring=2", "pp=2,ring=2", "ring=2,ulysses=2,ring_degree=uniform"}, kFp64},
         TrafficCase{{"ring=4", "tp=2,ring=2", "dp=2,tp=2"}, precision_from("bf16"), 3},
         TrafficCase{{"ring=4,ring_degree=uniform,exchange=ring", "tp=2,ring=2,exchange=ring", "4,1,1"}, kFp64},
