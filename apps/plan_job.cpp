@@ -507,7 +507,7 @@ void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
   };
   constexpr std::array<Variant, 2> kVariants{
       {{with_one_degree, "; one degree of the ring for all documents (ring_degree=uniform)"},
-       {in_pairs, "; micro-batches in pairs (paired=true)"}}};
+       {in_pairs, "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)"}}};
   const planner::Request& request = planner_.request();
   const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
   for (auto plan = plans.begin(); plan != plans.end(); ++plan) {

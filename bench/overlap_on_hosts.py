@@ -45,7 +45,8 @@ def measure(program, launcher, path, overlap, ranks, tokens, steps):
 
 def simulate(program, path, profile, overlap, ranks, tokens, steps):
     """Seconds of the median step, and the share of communication that is hidden."""
-    said = call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json", *settings(overlap, ranks, tokens))
+    said = call(program, "simulate", path, "--cluster", profile, "--steps", steps, "--json",
+                *settings(overlap, ranks, tokens))
     said = json.loads(said.splitlines()[-1])
     return median(said["seconds_of_steps"][1:]), said["overlap_seconds"] / said["communication_seconds"]
 

@@ -45,15 +45,15 @@ std::vector<Factors> taken_by(const std::vector<config::Cut>& cuts, const ir::Pa
       const int left = size / of_axis;
       if (cut.parts > 0 && size > 1 && left % cut.parts != 0)
         user_error(
-            "strategy \"{}\": {} is cut by a factor {} of the axis {}, which does not divide the {} parts that are left "
+            "strategy \"{}\": {} is cut by a factor {} of the axis {}, which does not divide the {} parts that are "
+            "left "
             "of it on a stage with the mesh ({}). Use one that does.",
             strategy.name, param.name, cut.parts, layout::info_of(*cut.axis).name, left, to_string(mesh));
       of_axis = cut.parts > 0 && size > 1 ? of_axis * cut.parts : size;
     } else {
       count *= cut.parts;
-      const auto factors = cut.parts < 1 || mesh.parts(axes) < count
-                               ? std::nullopt
-                               : layout::leading_factors(mesh, axes, count);
+      const auto factors =
+          cut.parts < 1 || mesh.parts(axes) < count ? std::nullopt : layout::leading_factors(mesh, axes, count);
       if (!factors)
         user_error(
             "strategy \"{}\": {} is cut into {} parts, which does not divide tp = {}. Use cuts whose product divides "

@@ -19,8 +19,8 @@ struct NominalDevice {
 NominalDevice nominal_device(DType compute);
 
 /// The strategy's schedule for `mbs` micro-batches on each replica of `group` that follows it, or for so many pairs of
-/// them; micro-batches beyond are removed from a hand-written order. Evaluation (train false) has no gradients and runs like GPipe. Zero-bubble
-/// and ZeroPP schedules are made for the estimated times of the mean of micro_batches.
+/// them; micro-batches beyond are removed from a hand-written order. Evaluation (train false) has no gradients and runs
+/// like GPipe. Zero-bubble and ZeroPP schedules are made for the estimated times of the mean of micro_batches.
 schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group, int mbs,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train);
 

@@ -1,8 +1,28 @@
 #include "compiler/round_parts.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 namespace switchyard::compiler {
+namespace {
+
+RoundPart part_of(layout::MessageList::Pattern messages) {
+  RoundPart part;
+  std::vector<bool> there;
+  for (const layout::Msg& m : messages->messages()) {
+    const auto last = static_cast<size_t>(std::max(m.src, m.dst));
+    if (there.size() <= last) there.resize(last + 1);
+    there[static_cast<size_t>(m.src)] = there[static_cast<size_t>(m.dst)] = true;
+    if (m.src != m.dst) part.elements += m.box.elements();
+  }
+  for (size_t rank = 0; rank < there.size(); ++rank)
+    if (there[rank]) part.ranks.push_back(static_cast<int>(rank));
+  part.messages = std::move(messages);
+  return part;
+}
+
+}  // namespace
 
 RoundParts::RoundParts(std::span<const layout::Msg> round) {
   int ranks = 0;
@@ -27,6 +47,38 @@ int RoundParts::leader(int rank) {
   if (up(rank) < 0) up(rank) = rank;
   while (up(rank) != rank) rank = up(rank) = up(up(rank));
   return rank;
+}
+
+std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern) {
+  const std::span<const layout::Msg> round = pattern->messages();
+  const RoundParts found(round);
+  const auto part_at = [&](const layout::Msg& m) {  // the last one: local
+    return static_cast<size_t>(found.of(m.src) == RoundParts::kLocal ? found.ranks() : found.of(m.src));
+  };
+  struct Place {
+    size_t first = 0, count = 0;
+    bool in_one_piece = true;
+    std::vector<layout::Msg> copies{};
+  };
+  std::vector<Place> places(static_cast<size_t>(found.ranks()) + 1);
+  for (size_t i = 0; i < round.size(); ++i) {
+    Place& place = places[part_at(round[i])];
+    if (place.count == 0) place.first = i;
+    if (place.first + place.count++ != i) place.in_one_piece = false;
+  }
+  for (Place& place : places)
+    if (!place.in_one_piece) place.copies.reserve(place.count);
+  for (const layout::Msg& m : round)
+    if (Place& place = places[part_at(m)]; !place.in_one_piece) place.copies.push_back(m);
+  std::vector<RoundPart> parts;
+  for (Place& place : places) {
+    if (place.count == round.size()) return {part_of(pattern)};
+    if (place.count == 0) continue;
+    parts.push_back(part_of(place.in_one_piece
+                                ? std::make_shared<const layout::MessagePattern>(*pattern, place.first, place.count)
+                                : std::make_shared<const layout::MessagePattern>(std::move(place.copies))));
+  }
+  return parts;
 }
 
 }  // namespace switchyard::compiler

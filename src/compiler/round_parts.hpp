@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "layout/message_list.hpp"
 #include "layout/reshard.hpp"
 
 namespace switchyard::compiler {
@@ -25,5 +26,15 @@ class RoundParts {
 
   std::vector<int> part_;  // by rank
 };
+
+/// A transaction of a round; ranks as the round's pattern numbers them.
+struct RoundPart {
+  layout::MessageList::Pattern messages;
+  std::vector<int> ranks;
+  i64 elements = 0;  // over links
+};
+/// Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction;
+/// those of ranks without one share a last part. Parts that lie in one piece in the round are not copied.
+std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern);
 
 }  // namespace switchyard::compiler

@@ -28,7 +28,8 @@ class Arrivals {
 enum class Switching { early, late };
 
 /// The rank's tasks: compute tasks in their order; gathers, collectives, receives and early switching tasks before the
-/// first one that they can pass before; reductions, sends and late switching tasks after the last one that they can pass after.
+/// first one that they can pass before; reductions, sends and late switching tasks after the last one that they can
+/// pass after.
 std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching);
 
 }  // namespace switchyard::compiler

@@ -199,8 +199,8 @@ class Validator {
       if (cut.dim < 0 || cut.dim > 1)
         error(fmt::format("{}.cuts[{}].dim", place, i), "= {} must be 0 (rows) or 1 (columns).", cut.dim);
       if (cut.axis.has_value() != split.cuts.front().axis.has_value())
-        error(fmt::format("{}.cuts[{}]", place, i), "names {} axis, unlike the first cut. Name an axis in all or in none.",
-              cut.axis ? "an" : "no");
+        error(fmt::format("{}.cuts[{}]", place, i),
+              "names {} axis, unlike the first cut. Name an axis in all or in none.", cut.axis ? "an" : "no");
       if (cut.axis) continue;
       if (cut.parts < 1) error(fmt::format("{}.cuts[{}].parts", place, i), "= {} must be at least 1.", cut.parts);
       parts = std::min(parts * cut.parts, i64{1} << 31);

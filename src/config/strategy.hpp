@@ -40,7 +40,8 @@ struct Group {
 
 /// How a stage cuts a parameter, where it differs from the default: dims in order, over the axes that cut weights. A
 /// cut into `parts` takes the next ones, from the outermost on; a cut by an axis the next factor `parts` of that axis,
-/// or (0) all that is left of it. Over what no cut takes, ranks hold copies. All cuts of a parameter name axes, or none.
+/// or (0) all that is left of it. Over what no cut takes, ranks hold copies. All cuts of a parameter name axes, or
+/// none.
 struct Cut {
   int dim = 0, parts = 1;
   std::optional<layout::StageAxis> axis{};
@@ -102,7 +103,7 @@ struct StrategySettings {
   int zero = 1;  // ZeRO stage (arXiv 1910.02054). Optimizer state: 0 on every rank that stores the parameter, otherwise
                  // once; 2: gradients, too, are cut over the ranks that would hold copies; 3: and so are parameters
   bool paired = false;  // micro-batches run in twos: while one exchanges within a stage, the other one computes
-  int every = 1;  // so many micro-batches share what is gathered and reduced for their runs (depth, ZeRO-3)
+  int every = 1;        // so many micro-batches share what is gathered and reduced for their runs (depth, ZeRO-3)
   Packing packing = Packing::balanced;
   RingDegree ring_degree = RingDegree::document;  // packing stream: always uniform, all ring ranks
   KeyPassing exchange = KeyPassing::gather;       // of keys and values between ring ranks

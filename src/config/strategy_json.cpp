@@ -163,7 +163,8 @@ std::string to_json(const Strategy& strategy) {
   return fmt::format(
       "{{\n  \"name\": {},\n  \"groups\": {},\n  \"splits\": {},\n  \"recompute\": \"{}\",\n  \"schedule\": \"{}\",\n"
       "  \"chunks\": {},\n  \"activation_cap\": {},\n  \"sequence_parallel\": {},\n  \"micro_batch_tokens\": {},\n"
-      "  \"micro_batch_sequences\": {},\n  \"paired\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  \"exchange\": \"{}\",\n"
+      "  \"micro_batch_sequences\": {},\n  \"paired\": {},\n  \"packing\": \"{}\",\n  \"ring_degree\": \"{}\",\n  "
+      "\"exchange\": \"{}\",\n"
       "  \"zero\": {},\n  \"every\": {}{}{}\n}}\n",
       quoted(strategy.name), text_of(strategy.groups), text_of(strategy.splits), name_of(strategy.recompute),
       name_of(strategy.schedule), strategy.chunk_count(), strategy.activation_cap, strategy.sequence_parallel,

@@ -21,7 +21,8 @@ const std::vector<int>& ending_before(const Segment& segment, size_t i) {
 }
 
 bool is_collective(const Segment& segment, int piece) {
-  return segment.apart && segment.code[range_of(segment, piece).first].queue == Queue::collective;
+  const size_t first = range_of(segment, piece).first;
+  return segment.apart && first < segment.code.size() && segment.code[first].queue == Queue::collective;
 }
 
 bool is_last_computed(const Segment& segment, int piece) {

@@ -155,15 +155,16 @@ INSTANTIATE_TEST_SUITE_P(
                     "ring=3,exchange=ring + dp=2,tp=2", "tp=2,ring=4,packing=stream,exchange=ring"),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
 
-INSTANTIATE_TEST_SUITE_P(
-    Paired, StageAxes,
-    testing::Values("tp=2,paired=true", "tp=4,inner=2,sequence_parallel=false,paired=true", "ulysses=4,paired=true",
-                    "tp=2,ulysses=2,recompute=full,paired=true", "tp=2,pp=2,recompute=selective,paired=true",
-                    "tp=2,pp=2,schedule=interleaved,paired=true", "tp=2,pp=2,ulysses=2,schedule=zb-v,paired=true",
-                    "tp=2,ring=2,exchange=ring,paired=true", "dp=2,tp=2,zero=2,paired=true",
-                    "dp=2,tp=2,zero=3,paired=true", "tp=2,depth=2,every=2,paired=true",
-                    "tp=2,paired=true + dp=2,ulysses=2"),
-    [](const auto& p) { return "Case" + std::to_string(p.index); });
+INSTANTIATE_TEST_SUITE_P(Paired, StageAxes,
+                         testing::Values("tp=2,paired=true", "tp=4,inner=2,sequence_parallel=false,paired=true",
+                                         "ulysses=4,paired=true", "tp=2,ulysses=2,recompute=full,paired=true",
+                                         "tp=2,pp=2,recompute=selective,paired=true",
+                                         "tp=2,pp=2,schedule=interleaved,paired=true",
+                                         "tp=2,pp=2,ulysses=2,schedule=zb-v,paired=true",
+                                         "tp=2,ring=2,exchange=ring,paired=true", "dp=2,tp=2,zero=2,paired=true",
+                                         "dp=2,tp=2,zero=3,paired=true", "tp=2,depth=2,every=2,paired=true",
+                                         "tp=2,paired=true + dp=2,ulysses=2"),
+                         [](const auto& p) { return "Case" + std::to_string(p.index); });
 
 INSTANTIATE_TEST_SUITE_P(Depth, StageAxes,
                          testing::Values("depth=4", "tp=2,depth=2,inner=2", "tp=2,ulysses=2,depth=2",

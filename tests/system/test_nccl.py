@@ -13,7 +13,7 @@ import tiny_runs as tiny
 PROGRAM = os.environ.get("SWITCHYARD_ON_STANDIN", str(tiny.ROOT / "build/switchyard-on-standin"))
 LIBRARY = os.environ.get("STANDIN_NCCL", str(tiny.ROOT / "build/tests/comm/standin_nccl/libstandin_nccl.so"))
 RANKS = 4
-BUCKETS = [(48, "1,4,1"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "dp=2,pp=2,schedule=zb-v"),
+BUCKETS = [(48, "1,4,1"), (45, "dp=2,tp=2,paired=true"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "dp=2,pp=2,schedule=zb-v"),
            (30, "ring=4,exchange=ring"), (24, "tp=2,depth=2"), (18, "tp=2,ring=2"), (12, "dp=4,zero=3")]
 ENCODED = {"gradients": "int8", "pipeline": "fp8", "switches": "lossless", "smallest": "none"}
 SAME = ("step", "loss", "grad_norm", "tokens", "intra_bytes", "inter_bytes", "skipped")
@@ -72,7 +72,8 @@ GATHER, SCATTER, REDUCE = "ncclAllGather", "ncclReduceScatter", "ncclAllReduce"
 @pytest.mark.parametrize("strategy,sums", [
     ("tp=2", {SCATTER}), ("tp=4", {SCATTER}), ("tp=4,sequence_parallel=false", {REDUCE, SCATTER}),
     ("tp=4,inner=2", {REDUCE, SCATTER}), ("dp=2,tp=2,zero=1", {SCATTER}), ("dp=4,zero=1", {SCATTER}),
-    ("dp=4,zero=2", {SCATTER}), ("dp=4,zero=3", {SCATTER}), ("dp=2,tp=2,zero=3", {SCATTER})])
+    ("dp=4,zero=2", {SCATTER}), ("dp=4,zero=3", {SCATTER}), ("dp=2,tp=2,zero=3", {SCATTER}),
+    ("tp=4,paired=true", {SCATTER})])
 def test_collectives_of_the_library_gather_the_same_and_make_the_same_sums(tmp_path, corpus, strategy, sums):
     by_calls = strategy if "dp" in strategy or "tp=4" in strategy else f"dp=2,{strategy}"
     job = job_of(tmp_path, corpus, run={"precision": "fp32"}, buckets=[(48, by_calls)])

@@ -247,6 +247,19 @@ def test_one_degree_of_the_ring_for_all_documents_is_taken_where_it_is_quicker(t
     assert one["step_seconds"] < figures("simulate", planned, cluster="h100-80g")["step_seconds"]
 
 
+def test_micro_batches_in_pairs_are_taken_where_they_are_quicker(tmp_path):
+    planned = tmp_path / "planned.toml"
+    options = ["--model", "7b", "--context", "8192", "--ranks", "8", "--sequences", "64", "--lengths", "github", "--degrees", "tp"]
+    result = tiny.run([tiny.PROGRAM, "plan", *options, "--cluster", "h100-80g", "--seconds", "0", "--out", planned])
+    assert "micro-batches in pairs, of half as many tokens where documents fit (paired=true)" in flat(result.stdout), result.stdout
+    pairs, text = figures("simulate", planned, cluster="h100-80g"), planned.read_text()
+    assert "paired = true" in text and "micro_batch_tokens = 8192" in text, text
+    for single in (text.replace("paired = true", "paired = false"),
+                   text.replace("paired = true", "paired = false").replace("micro_batch_tokens = 8192", "micro_batch_tokens = 16384")):
+        planned.write_text(single)
+        assert pairs["step_seconds"] < figures("simulate", planned, cluster="h100-80g")["step_seconds"]
+
+
 def test_plans_that_are_listed_differ(job):
     """On one host neighbours among the ranks make no plan."""
     plans = [plan for _, plan in listed_by(plan(job, "--top", 12))]
