@@ -90,6 +90,15 @@ TEST(StatisticSums, are_made_where_ranks_have_some_rows_of_the_weight_each) {
   EXPECT_FALSE(statistic_sums(head_stage(cut({{0}, {}})), head)) << "a reshard";
 }
 
+// What a walk through a piece starts and ends.
+std::string walked(const Segment& segment, int piece) {
+  std::string text;
+  walk(
+      segment, piece, [&](size_t i) { text += fmt::format(" start {}", i); },
+      [&](size_t i) { text += fmt::format(" end {}", i); });
+  return text;
+}
+
 // An operator ends before the next instruction, a collective where it is waited for.
 TEST(Walk, starts_in_the_codes_order_and_ends_collectives_where_they_are_waited_for) {
   Segment segment;
@@ -97,11 +106,7 @@ TEST(Walk, starts_in_the_codes_order_and_ends_collectives_where_they_are_waited_
   segment.code[0].queue = segment.code[1].queue = segment.code[3].queue = Queue::collective;
   segment.code[4].after = {0, 1};
   segment.after = {3};
-  std::string order;
-  walk(
-      segment, [&](size_t i) { order += fmt::format(" start {}", i); },
-      [&](size_t i) { order += fmt::format(" end {}", i); });
-  EXPECT_EQ(order, " start 0 start 1 start 2 end 2 start 3 end 0 end 1 start 4 end 4 end 3");
+  EXPECT_EQ(walked(segment, kWhole), " start 0 start 1 start 2 end 2 start 3 end 0 end 1 start 4 end 4 end 3");
 }
 
 // A collective that an instruction behind a cut waits for ends at the cut.
@@ -113,13 +118,7 @@ TEST(Walk, of_a_piece_ends_its_collectives) {
   segment.after = {3};
   segment.awaits = {{7, 0}, {8, 2}};
   segment.last_reads = {{7, 2}, {8, 3}};
-  const auto order = [&](int piece) {
-    std::string text;
-    walk(
-        segment, piece, [&](size_t i) { text += fmt::format(" start {}", i); },
-        [&](size_t i) { text += fmt::format(" end {}", i); });
-    return text;
-  };
+  const auto order = [&](int piece) { return walked(segment, piece); };
   EXPECT_EQ(order(0), " start 0 end 0 start 1 end 1");
   EXPECT_EQ(order(1), " start 2 end 2 start 3 end 3");
   EXPECT_EQ(order(kWhole), order(0) + order(1));
@@ -139,13 +138,7 @@ TEST(Walk, of_collectives_apart_ends_them_where_they_are_waited_for) {
   segment.after = {5};
   segment.apart = true;
   for (const int instr : {1, 2, 3, 4, 5}) segment.cuts.push_back({instr, {}});
-  const auto order = [&](int piece) {
-    std::string text;
-    walk(
-        segment, piece, [&](size_t i) { text += fmt::format(" start {}", i); },
-        [&](size_t i) { text += fmt::format(" end {}", i); });
-    return text;
-  };
+  const auto order = [&](int piece) { return walked(segment, piece); };
   EXPECT_EQ(order(0), " start 0 end 0");
   EXPECT_EQ(order(1) + order(2), " start 1 start 2");
   EXPECT_EQ(order(3), " start 3 end 3") << "beside them";
