@@ -178,6 +178,7 @@ class Replay {
     const auto post = [&](int before) {
       for (auto [it, end] = receives.equal_range(before); it != end; ++it) receive(task(it->second));
     };
+    const std::multimap<int, int> handed_over = worst_ ? handovers_of(program_, holdings_.rank()) : Handovers();
     const std::multimap<int, int> rooms = rooms_of(program_, holdings_.rank(), plan_, plans_);
     const auto make_room = [&](int after) {
       for (auto [it, end] = rooms.equal_range(after); it != end; ++it)
@@ -191,6 +192,8 @@ class Replay {
       for (const UnitUse& use : uses_until_start(task(id), holdings_.rank(), program_)) used(use);
       perform(task(id));
       post(id);
+      for (auto [it, end] = handed_over.equal_range(id); it != end; ++it)
+        state_of(task(it->second), target_of(task(it->second)));
       if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
           if (--runs_.at({task(id).phase, task(id).stage(), gradient}) == 0)

@@ -168,6 +168,15 @@ bool is_received(const Task& task, int rank) {
   return task.kind() == TaskKind::send && task.messages.receives(rank) && !task.messages.sends(rank);
 }
 
+Handovers handovers_of(const ir::Program& program, int rank) {
+  Handovers handovers;
+  for (const int id : program.of_rank[static_cast<size_t>(rank)])
+    if (const Task& task = program.tasks[static_cast<size_t>(id)];
+        task.kind() == TaskKind::send && task.messages.sends(rank) && task.messages.receives(rank))
+      handovers.emplace(task.after.front().task, id);
+  return handovers;
+}
+
 Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
   using Replica = std::pair<int, int>;  // phase, replica
   std::map<Replica, std::set<int>> ranks;

@@ -1,6 +1,7 @@
 // The orders of a rank's tasks in which it may need the most memory.
 #pragma once
 
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -22,6 +23,11 @@ class Arrivals {
  private:
   std::vector<std::vector<std::pair<int, int>>> needs_;  // [task]: receiving rank, its task
 };
+
+/// A run -> the send that hands its value to the rank's next chunk. At the worst pace the chunk's feeds are made as
+/// soon as the run has ended, however late the send lets go of the value.
+using Handovers = std::multimap<int, int>;
+Handovers handovers_of(const ir::Program& program, int rank);
 
 /// When parameters move to the next strategy: early, that strategy's copies lie beside the running one's; late, the
 /// former strategy's copies stay while the next one computes.

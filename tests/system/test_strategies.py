@@ -322,7 +322,8 @@ def test_any_parameter_may_be_cut_in_any_dimension(tmp_path, corpus, one_rank, s
 
 # Threads copy their messages themselves, so only between processes do paired micro-batches take turns. With every=2 a
 # replica that has fewer micro-batches than another gathers parameters that it doesn't read.
-@pytest.mark.parametrize("strategy", ["dp=2,tp=2,zero=3,every=2", "tp=2,paired=true", "tp=4,inner=2,paired=true,recompute=selective",
+@pytest.mark.parametrize("strategy", ["dp=2,tp=2,zero=3,every=2", "tp=4,recompute=full,schedule=interleaved",
+                                      "tp=2,paired=true", "tp=4,inner=2,paired=true,recompute=selective",
                                       "ulysses=4,paired=true,recompute=full", "tp=2,pp=2,paired=true",
                                       "tp=2,pp=2,schedule=zero-bubble,paired=true", "tp=2,ring=2,paired=true",
                                       "dp=2,tp=2,zero=3,paired=true", "tp=2,depth=2,paired=true,every=2"])
