@@ -332,8 +332,7 @@ class Assembler {
       const auto here = [&](const std::vector<ir::UnitEvent>& events) {
         std::vector<int> units;
         for (const ir::UnitEvent& event : events)
-          if (range.first <= static_cast<size_t>(event.instr) && static_cast<size_t>(event.instr) < range.end)
-            units.push_back(event.unit);
+          if (range.has(event.instr)) units.push_back(event.unit);
         return units;
       };
       const std::vector<int> piece_before = std::exchange(last_[static_cast<size_t>(stage)], {});
@@ -637,8 +636,7 @@ class Assembler {
           const ir::Segment& segment = code.segment(task.pass());
           const ir::PieceRange range = ir::range_of(segment, task.piece());
           for (const ir::UnitEvent& release : segment.releases)
-            if (range.first <= static_cast<size_t>(release.instr) && static_cast<size_t>(release.instr) < range.end)
-              write(rank, release.unit, id);
+            if (range.has(release.instr)) write(rank, release.unit, id);
         }
       }
     }

@@ -84,6 +84,7 @@ inline constexpr int kWhole = -1;
 /// The instructions [first, end) of a piece.
 struct PieceRange {
   size_t first = 0, end = 0;
+  bool has(int instr) const { return first <= static_cast<size_t>(instr) && static_cast<size_t>(instr) < end; }
 };
 PieceRange range_of(const Segment& segment, int piece);
 inline bool is_last(const Segment& segment, int piece) { return range_of(segment, piece).end == segment.code.size(); }

@@ -89,8 +89,7 @@ struct Executor::Step {
       const ir::Segment& segment = runner_of(task).stage.segment(task.pass());
       const ir::PieceRange range = ir::range_of(segment, task.piece());
       for (const ir::UnitEvent& release : segment.releases)
-        if (range.first <= static_cast<size_t>(release.instr) && static_cast<size_t>(release.instr) < range.end)
-          release_flag[{id, release.unit}] = count++;
+        if (range.has(release.instr)) release_flag[{id, release.unit}] = count++;
     }
     return count;
   }
