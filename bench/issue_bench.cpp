@@ -43,9 +43,11 @@ void run_of_a_stage(benchmark::State& state) {
   runtime::MicroBatchState micro_batch;
   micro_batch.feeds = runtime::feeds_of({{4}, {{{0, 0, 4, 1}}}}, {{1, 2, 3, 4}}, {}, 3, {.state = DType::f32});
   const runtime::RunHooks hooks{.await = [](int) {}, .release = [](int) {}};
-  for (auto _ : state)
+  for (auto _ : state) {
+    runner.make_room(micro_batch);
     for (const ir::Segment* segment : {&stage.forward, &stage.backward})
       runner.run(*segment, ir::kWhole, micro_batch, store.working, {phase}, {}, rope, hooks);
+  }
   state.SetItemsProcessed(state.iterations() *
                           static_cast<int64_t>(stage.forward.code.size() + stage.backward.code.size()));
 }

@@ -15,6 +15,7 @@
 #include "base/units.hpp"
 #include "compiler/equivalence_classes.hpp"
 #include "compiler/local_stage.hpp"
+#include "compiler/memory_meter.hpp"
 #include "compiler/order.hpp"
 #include "compiler/ring_keys.hpp"
 #include "compiler/step_assembler.hpp"
@@ -28,72 +29,6 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
-// Counts the memory that is taken now, and the peak.
-class Meter {
- public:
-  void take(MemoryClass what, i64 bytes) {
-    now_.bytes[static_cast<size_t>(what)] += allocated(bytes);
-    now_.total += allocated(bytes);
-    if (now_.total > peak_.total) peak_ = now_;
-    recent_ = std::max(recent_, now_.total);
-    if (keep_tasks_ && now_.total > tasks_.back().total) tasks_.back() = now_;
-  }
-  void drop(MemoryClass what, i64 bytes) {
-    now_.bytes[static_cast<size_t>(what)] -= allocated(bytes);
-    now_.total -= allocated(bytes);
-  }
-  /// Taken and dropped at once.
-  void touch(MemoryClass what, i64 bytes) {
-    take(what, bytes);
-    drop(what, bytes);
-  }
-  void at(int id) {
-    now_.task = id;
-    if (keep_tasks_) tasks_.push_back(now_);
-  }
-  /// The highest total since the last call.
-  i64 recent() { return std::exchange(recent_, now_.total); }
-  /// From now on the peak within every task is kept.
-  void keep_tasks() {
-    keep_tasks_ = true;
-    tasks_.push_back(now_);
-  }
-  const MemoryPeak& peak() const { return peak_; }
-  std::vector<MemoryPeak> tasks() && { return std::move(tasks_); }
-
- private:
-  MemoryPeak now_, peak_;
-  i64 recent_ = 0;
-  bool keep_tasks_ = false;
-  std::vector<MemoryPeak> tasks_;
-};
-
-// Memory that several owners share: it is dropped with the last of them.
-class SharedBlocks {
- public:
-  SharedBlocks(Meter& meter, MemoryClass what) : meter_(meter), what_(what) {}
-  int take(i64 bytes) {
-    blocks_.push_back({bytes, 1});
-    meter_.take(what_, bytes);
-    return static_cast<int>(blocks_.size()) - 1;
-  }
-  i64 bytes(int id) const { return blocks_[static_cast<size_t>(id)].bytes; }
-  void share(int id) { ++blocks_[static_cast<size_t>(id)].owners; }
-  void drop(int id) {
-    Entry& entry = blocks_[static_cast<size_t>(id)];
-    if (--entry.owners == 0) meter_.drop(what_, entry.bytes);
-  }
-
- private:
-  struct Entry {
-    i64 bytes;
-    int owners;
-  };
-  Meter& meter_;
-  MemoryClass what_;
-  std::vector<Entry> blocks_;
-};
-
 // Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
 struct MicroBatchState {
   const LocalStage* local = nullptr;
@@ -106,20 +41,27 @@ struct MicroBatchState {
   std::vector<int> slot, root;  // block of a buffer, of a root; -1: none
 };
 
+// Tasks one after the other.
+std::vector<Moment> in_turn(const std::vector<int>& tasks) {
+  std::vector<Moment> order;
+  for (const int id : tasks) order.push_back({.task = id});
+  return order;
+}
+
 class Replay {
  public:
   /// In the expected order.
   Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
          LocalStages& stages)
-      : Replay(program, plan, plans, holdings, program.of_rank[static_cast<size_t>(holdings.rank())], false, stages) {}
-  /// In one of the worst orders.
-  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
-         const Arrivals& arrivals, Switching switching, LocalStages& stages)
-      : Replay(program, plan, plans, holdings, worst_order(program, arrivals, holdings.rank(), switching), true,
+      : Replay(program, plan, plans, holdings, in_turn(program.of_rank[static_cast<size_t>(holdings.rank())]), false,
                stages) {}
+  /// In the worst order while parameters move to a phase.
+  Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
+         const Arrivals& arrivals, int phase, LocalStages& stages)
+      : Replay(program, plan, plans, holdings, worst_order(program, arrivals, holdings.rank(), phase), true, stages) {}
   /// order: of the rank's tasks. worst: receives are posted as early as they can be.
   Replay(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, const Holdings& holdings,
-         std::vector<int> order, bool worst, LocalStages& stages)
+         std::vector<Moment> order, bool worst, LocalStages& stages)
       : program_(program),
         plan_(plan),
         plans_(plans),
@@ -187,13 +129,18 @@ class Replay {
     for (const auto& [after, gather] : rooms) read_copies_.insert(use_of_transfer(task(gather)));
     make_room(kStart);
     post(kStart);
-    for (const int id : order_) {
+    for (const auto& [id, begins, ends] : order_) {
       meter_.at(id);
-      for (const UnitUse& use : uses_until_start(task(id), holdings_.rank(), program_)) used(use);
-      perform(task(id));
-      post(id);
-      for (auto [it, end] = handed_over.equal_range(id); it != end; ++it)
-        state_of(task(it->second), target_of(task(it->second)));
+      if (begins) {
+        for (const UnitUse& use : uses_until_start(task(id), holdings_.rank(), program_)) used(use);
+        perform(task(id));
+        post(id);
+        for (auto [it, end] = handed_over.equal_range(id); it != end; ++it)
+          state_of(task(it->second), target_of(task(it->second)));
+      }
+      if (!ends) continue;
+      if (const auto ended = ends_.extract(&task(id)))
+        for (const std::function<void()>& end : ended.mapped()) end();
       if (is_alike(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
           if (--runs_.at({task(id).phase, task(id).stage(), gradient}) == 0)
@@ -453,11 +400,8 @@ class Replay {
     slot = root;
   }
 
-  void release(const ir::StageCode& stage, int buffer, MicroBatchState& state) {
-    if (int& slot = state.slot[static_cast<size_t>(buffer)]; slot >= 0) activations_.drop(std::exchange(slot, -1));
-    const int of = stage.buffers[static_cast<size_t>(buffer)].root;
-    if (of < 0) return;
-    if (int& root = state.root[static_cast<size_t>(of)]; root >= 0) activations_.drop(std::exchange(root, -1));
+  void release(std::vector<int>& blocks, int of) {
+    if (int& block = blocks[static_cast<size_t>(of)]; block >= 0) activations_.drop(std::exchange(block, -1));
   }
 
   void run_segment(const Task& t) {
@@ -486,7 +430,9 @@ class Replay {
       return reshard_room(rule_of(compression, code[i]), stage, code[i], state.pattern, state.position,
                           state.extent.tokens, ranks, plans_.cluster());
     };
+    bool started = false;
     const auto start = [&](size_t i) {
+      started = true;
       for (const int b : code[i].out) {
         const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(b)];
         if (buffer.kind == ir::ValueKind::gradient) {
@@ -505,12 +451,19 @@ class Replay {
       meter_.touch(MemoryClass::workspace, workspaces[i]);
       meter_.drop(MemoryClass::workspace, keys);
     };
+    // A collective that no later piece waits for ends with its task.
     const auto end = [&](size_t i) {
-      if (!code[i].op) {
-        meter_.drop(MemoryClass::workspace, scratch(i));
-        meter_.drop(MemoryClass::workspace, room(i));
-      }
-      for (const int b : code[i].drop) release(stage, b, state);
+      const i64 sums = code[i].op ? 0 : scratch(i), encoded = code[i].op ? 0 : room(i);
+      const auto drop = [this, &instr = code[i], &state, sums, encoded] {
+        meter_.drop(MemoryClass::workspace, sums);
+        meter_.drop(MemoryClass::workspace, encoded);
+        for (const int b : instr.drop) release(state.slot, b);
+        for (const int root : instr.drop_roots) release(state.root, root);
+      };
+      if (started && t.queue == ir::Queue::collective)
+        ends_[&t].push_back(drop);
+      else
+        drop();
     };
     ir::walk(stage.segment(t.pass()), t.piece(), start, end);
     i64& highest = phase_peaks_[static_cast<size_t>(t.phase)];
@@ -571,7 +524,7 @@ class Replay {
       state_of(t, to).slot[static_cast<size_t>(t.forward() ? next.act_in : next.grad_in)] = block;
     }
     if (t.forward() && std::find(code.stash.begin(), code.stash.end(), code.act_out) == code.stash.end())
-      release(code, code.act_out, state);
+      release(state.slot, code.act_out);
   }
 
   const ir::Program& program_;
@@ -581,7 +534,7 @@ class Replay {
   int units_;
   const std::vector<int>& tasks_;
   bool worst_;
-  std::vector<int> order_;
+  std::vector<Moment> order_;
   bool random_;
   i64 state_, compute_;
   Meter meter_;
@@ -601,27 +554,25 @@ class Replay {
   std::set<UnitUse> read_copies_;  // that the rank's runs read
   i64 unread_ = 0;
   int last_unread_ = -1;
+  std::map<const Task*, std::vector<std::function<void()>>> ends_;  // what is done at the end of a task
 };
 
 // The highest peak of the worst orders. by_phase: the highest total while a phase computes.
 struct WorstPeak {
-  MemoryPeak peak;
+  MemoryPeak peak{};
   std::vector<i64> by_phase;
 };
 
 WorstPeak worst_peak(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
                      const Holdings& holdings, const Arrivals& arrivals, LocalStages& stages) {
-  const auto peak_of = [&](Switching switching) {
-    Replay replay(program, plan, plans, holdings, arrivals, switching, stages);
-    const MemoryPeak peak = replay.run();
-    return WorstPeak{peak, replay.phase_peaks()};
-  };
-  WorstPeak worst = peak_of(Switching::early);
-  if (plan.phases.size() == 1) return worst;  // no copies of a former strategy
-  const WorstPeak late = peak_of(Switching::late);
-  if (late.peak.total > worst.peak.total) worst.peak = late.peak;
-  for (size_t phase = 0; phase < worst.by_phase.size(); ++phase)
-    worst.by_phase[phase] = std::max(worst.by_phase[phase], late.by_phase[phase]);
+  WorstPeak worst{.by_phase = std::vector<i64>(plan.phases.size())};
+  const int phases = static_cast<int>(plan.phases.size());
+  for (int phase = std::min(1, phases - 1); phase < phases; ++phase) {
+    Replay replay(program, plan, plans, holdings, arrivals, phase, stages);
+    if (const MemoryPeak peak = replay.run(); peak.total > worst.peak.total) worst.peak = peak;
+    std::ranges::transform(worst.by_phase, replay.phase_peaks(), worst.by_phase.begin(),
+                           [](i64 a, i64 b) { return std::max(a, b); });
+  }
   return worst;
 }
 

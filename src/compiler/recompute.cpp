@@ -88,18 +88,38 @@ bool is_activation(const ir::StageCode& stage, int b) {
   return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation;
 }
 
-// What ends last of an activation's readers and writers drops it, unless it is needed beyond the segment.
-void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const std::set<int>& outlives) {
-  std::set<int> seen = outlives;
+std::vector<size_t> order_of_ends(const ir::Segment& segment) {
   std::vector<size_t> ends;
   ir::walk(
       segment, [](size_t) {}, [&](size_t i) { ends.push_back(i); });
+  return ends;
+}
+
+// What ends last of an activation's readers and writers drops it, unless it is needed beyond the segment.
+void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const std::set<int>& outlives) {
+  std::set<int> seen = outlives;
+  const std::vector<size_t> ends = order_of_ends(segment);
   for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
     ir::Instr& instr = segment.code[*end];
     instr.drop.clear();
     for (const auto* side : {&instr.in, &instr.out})
       for (const int b : *side)
         if (is_activation(stage, b) && seen.insert(b).second) instr.drop.push_back(b);
+  }
+}
+
+// What drops the last member of a root drops the root.
+void drop_roots(ir::StageCode& stage) {
+  std::set<int> seen;
+  for (ir::Segment* segment : {&stage.weight, &stage.backward, &stage.forward}) {
+    const std::vector<size_t> ends = order_of_ends(*segment);
+    for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
+      ir::Instr& instr = segment->code[*end];
+      instr.drop_roots.clear();
+      for (const int b : instr.drop)
+        if (const int root = stage.buffers[static_cast<size_t>(b)].root; root >= 0 && seen.insert(root).second)
+          instr.drop_roots.push_back(root);
+    }
   }
 }
 
@@ -181,6 +201,7 @@ void annotate_lifetimes(ir::StageCode& stage) {
   drop_after_last_use(stage, stage.forward, beyond_forward);
   drop_after_last_use(stage, stage.backward, beyond_backward);
   drop_after_last_use(stage, stage.weight, {stage.loss});
+  drop_roots(stage);
 }
 
 }  // namespace switchyard::compiler

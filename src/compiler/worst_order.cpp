@@ -69,15 +69,17 @@ class ReplicaClocks {
 
 class WorstOrder {
  public:
-  WorstOrder(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching)
+  /// Parameters move early to phases before `late_from`, and late to this and later ones. early: whether gathers and
+  /// collectives pass early, or late as well.
+  WorstOrder(const ir::Program& program, const Arrivals& arrivals, int rank, int late_from, bool early)
       : program_(program), rank_(rank), to_come_(program.tasks.size(), false) {
     for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
       to_come_[static_cast<size_t>(id)] = true;
-      if (task(id).queue == ir::Queue::gather)
+      if (task(id).queue == ir::Queue::gather && early)
         early_[1].tasks.push_back(id);
-      else if (task(id).queue == ir::Queue::switching && switching == Switching::early)
+      else if (task(id).queue == ir::Queue::switching && task(id).phase < late_from)
         early_[0].tasks.push_back(id);
-      else if (task(id).queue == ir::Queue::collective)
+      else if (task(id).queue == ir::Queue::collective && early)
         early_[2].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::compute)
         compute_.push_back(id);
@@ -140,7 +142,7 @@ class WorstOrder {
   void end(int id) {
     if (!to_come_[static_cast<size_t>(id)]) return;
     const auto late = late_.find(queue_of(task(id), rank_));
-    if (late == late_.end()) {
+    if (late == late_.end() || !std::ranges::binary_search(late->second.tasks, id)) {
       end_what_precedes(id);
       return pass_what_can();
     }
@@ -210,8 +212,28 @@ int Arrivals::needs(int id, int rank) const {
   return -1;
 }
 
-std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching) {
-  return WorstOrder(program, arrivals, rank, switching).tasks();
+std::vector<Moment> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, int phase) {
+  const std::vector<int> early = WorstOrder(program, arrivals, rank, phase + 1, true).tasks();
+  const std::vector<int> late = WorstOrder(program, arrivals, rank, phase > 1 ? phase : 0, false).tasks();
+  const auto computes = [&](int id) { return program.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute; };
+  // Compute tasks have one order in both, and number the gaps between them.
+  std::vector<size_t> late_gap(program.tasks.size(), 0);
+  size_t gap = 0;
+  for (const int id : late) late_gap[static_cast<size_t>(id)] = computes(id) ? gap++ : gap;
+  std::vector<std::vector<int>> ending(gap + 1);
+  std::vector<Moment> moments;
+  const auto end_gap = [&](size_t which) {
+    for (const int id : ending[which]) moments.push_back({.task = id, .begins = false});
+  };
+  gap = 0;
+  for (const int id : early) {
+    const size_t end = late_gap[static_cast<size_t>(id)];
+    if (computes(id)) end_gap(gap++);
+    moments.push_back({.task = id, .ends = end <= gap});
+    if (!moments.back().ends) ending[end].push_back(id);
+  }
+  end_gap(gap);
+  return moments;
 }
 
 }  // namespace switchyard::compiler

@@ -29,13 +29,19 @@ class Arrivals {
 using Handovers = std::multimap<int, int>;
 Handovers handovers_of(const ir::Program& program, int rank);
 
-/// When parameters move to the next strategy: early, that strategy's copies lie beside the running one's; late, the
-/// former strategy's copies stay while the next one computes.
-enum class Switching { early, late };
+/// A task of a rank in the worst order: where it takes memory (begins), where it gives back memory (ends).
+struct Moment {
+  int task = 0;
+  bool begins = true, ends = true;
+  friend bool operator==(const Moment&, const Moment&) = default;
+};
 
-/// The rank's tasks: compute tasks in their order; gathers, collectives, receives and early switching tasks before the
-/// first one that they can pass before; reductions, sends and late switching tasks after the last one that they can
-/// pass after.
-std::vector<int> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, Switching switching);
+/// The rank's tasks: compute tasks in their order, all others between them. Receives are done where they can be at the
+/// earliest, reductions and sends where they must be at the latest. Gathers, collectives, and moves of parameters to
+/// `phase` begin where they can at the earliest and end where they must at the latest, so that a phase's copies lie
+/// beside those of the former one both while that one still computes and while this one does. Moves to earlier phases
+/// have ended by then, and those to later ones have not begun: they are made as early, and as late, as they can be.
+/// Moves to the first phase, from home, count as those to the second one.
+std::vector<Moment> worst_order(const ir::Program& program, const Arrivals& arrivals, int rank, int phase);
 
 }  // namespace switchyard::compiler

@@ -41,12 +41,12 @@ enum class Queue { compute, forward, backward, bulk, gather, switching, collecti
 /// reshards are collectives, which are launched at their place in the list and then run beside the instructions behind
 /// it. after: positions in the segment of the collectives that end before this instruction starts. drop: activations
 /// that nothing reads later in this segment (nor in the backward segment); they are dropped when the instruction has
-/// ended.
+/// ended. drop_roots: roots of whose members none is left then.
 struct Instr {
   std::shared_ptr<const Operator> op;
   Queue queue = Queue::compute;
   std::vector<std::shared_ptr<const layout::Exchange>> exchanges;
-  std::vector<int> in, out, after, drop;
+  std::vector<int> in, out, after, drop, drop_roots;
   std::vector<bool> first_partial;
   bool over_ulysses = false;
   int unit = 0;

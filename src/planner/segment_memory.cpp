@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "base/errors.hpp"
 
 namespace switchyard::planner {
 namespace {
 
-// Buffers of a root share one block, which goes with the last of them and of the root's own release.
+// Buffers of a root share one block, which is there from the first to the last of them.
 class Replay {
  public:
   Replay(const ir::StageCode& stage, const ir::CallSize& size)
@@ -35,6 +36,7 @@ class Replay {
       const ir::Instr& instr = segment.code[i];
       if (!instr.op) now_ -= scratch(instr);
       for (const int b : instr.drop) release(b);
+      for (const int root : instr.drop_roots) now_ -= roots_[root].bytes;
     };
     ir::walk(segment, start, end);
     return peak_;
@@ -45,17 +47,13 @@ class Replay {
     const int root = buffer(b).root;
     if (root < 0)
       now_ += bytes_[static_cast<size_t>(b)];
-    else if (roots_[root].members++ == 0)
+    else if (!std::exchange(roots_[root].here, true))
       now_ += roots_[root].bytes;
   }
   void release(int b) {
     if (b < 0 || !here_[static_cast<size_t>(b)]) return;
     here_[static_cast<size_t>(b)] = false;
-    const int root = buffer(b).root;
-    if (root < 0)
-      now_ -= bytes_[static_cast<size_t>(b)];
-    else if (--roots_[root].members == 0)
-      now_ -= roots_[root].bytes;
+    if (buffer(b).root < 0) now_ -= bytes_[static_cast<size_t>(b)];
   }
   i64 now() const { return now_; }
 
@@ -87,7 +85,7 @@ class Replay {
   i64 now_ = 0, peak_ = 0;
   struct Root {
     i64 bytes = 0;
-    int members = 0;
+    bool here = false;
   };
   std::vector<bool> here_;
   std::vector<i64> bytes_;

@@ -356,7 +356,7 @@ struct Executor::Step {
     state.feeds = feeds_of(mb, *input.documents, labels(), input.plan->valid_tokens, settings);
     state.feeds_made = Mark::here(e.options_.device);
     if (e.rope_.by_document()) state.rope = e.rope_;
-    state.slots.resize(stage.stage.buffers.size());
+    stage.runner.make_room(state);
   }
 
   void run(int id, const Task& task, TaskTimes& of_task) {

@@ -96,8 +96,6 @@ std::vector<SegmentRunner::Call> SegmentRunner::resolve(const ir::Graph& graph, 
     if (instr.op) call.kernel = find_kernel(instr.op->name());
     for (const int b : instr.in) call.in.push_back(resolve(graph, b));
     for (const int b : instr.out) call.out.push_back(resolve(graph, b));
-    for (const int b : instr.drop)
-      if (const int root = stage_.buffers[static_cast<size_t>(b)].root; root >= 0) call.roots.push_back(root);
   }
   return calls;
 }
@@ -109,17 +107,21 @@ const std::vector<SegmentRunner::Call>& SegmentRunner::calls(const ir::Segment& 
   return weight_;
 }
 
+void SegmentRunner::make_room(MicroBatchState& state) const {
+  state.slots.resize(stage_.buffers.size());
+  state.roots = std::vector<MicroBatchState::Root>(roots_);
+}
+
 at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   const ir::Buffer& b = stage_.buffers[static_cast<size_t>(buffer)];
   const std::vector<i64> size =
       ir::local_size(b, position_, stage_.replica.size(), {state.feeds.T, state.feeds.squared_lengths});
   at::Tensor& slot = state.slots[static_cast<size_t>(buffer)];
   if (b.root < 0) return slot = empty(size, b.type.dtype, device_);
-  if (state.roots.empty()) state.roots.resize(roots_);
   const Columns& columns = columns_[static_cast<size_t>(buffer)];
-  at::Tensor& root = state.roots[static_cast<size_t>(b.root)];
-  if (!root.defined()) root = empty({size[0], columns.all}, b.type.dtype, device_);
-  return slot = root.narrow(1, columns.first, size[1]);
+  MicroBatchState::Root& root = state.roots[static_cast<size_t>(b.root)];
+  std::call_once(root.made, [&] { root.memory = empty({size[0], columns.all}, b.type.dtype, device_); });
+  return slot = root.memory.narrow(1, columns.first, size[1]);
 }
 
 void SegmentRunner::record_uses(const MicroBatchState& state) const {
@@ -154,7 +156,6 @@ at::Tensor SegmentRunner::tensor(const Operand& operand, bool output, MicroBatch
 
 void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& state, WorkingParameters& working,
                         const RunKey& key, const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const {
-  if (state.slots.empty()) state.slots.resize(stage_.buffers.size());
   const std::vector<ir::Instr>& code = segment.code;
   const std::vector<Call>& resolved = calls(segment);
   const ir::PieceRange range = ir::range_of(segment, piece);
@@ -201,8 +202,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
     else if (!code[i].op)  // made by another stream
       for (const int b : code[i].out) record_use(state.slots[static_cast<size_t>(b)]);
     for (const int b : code[i].drop) state.slots[static_cast<size_t>(b)] = at::Tensor();
-    for (const int root : resolved[i].roots)
-      if (!state.roots.empty()) state.roots[static_cast<size_t>(root)] = at::Tensor();
+    for (const int root : code[i].drop_roots) state.roots[static_cast<size_t>(root)].memory = at::Tensor();
     for (; release < segment.releases.size() && segment.releases[release].instr == static_cast<int>(i); ++release)
       hooks.release(segment.releases[release].unit);
   };

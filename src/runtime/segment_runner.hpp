@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -14,13 +15,19 @@
 namespace switchyard::runtime {
 
 /// The tensors of a micro-batch on a rank, from its forward to its backward segment. slots: by the stage's buffers;
-/// roots: memory that several of them share, by ir::Buffer::root. feeds_made: when the device has the feeds, whoever
+/// roots: memory that several of them share, by ir::Buffer::root, made by whichever stream first makes one of these.
+/// feeds_made: when the device has the feeds, whoever
 /// made them. rope: of a model that rotates by document.
 struct MicroBatchState {
   MicroBatchFeeds feeds;
   Mark feeds_made{};
   std::optional<RopeTables> rope{};
-  std::vector<at::Tensor> slots, roots;
+  std::vector<at::Tensor> slots;
+  struct Root {
+    std::once_flag made;
+    at::Tensor memory;
+  };
+  std::vector<Root> roots{};
 };
 
 /// Hooks of a run: called before the first use of a unit's parameters, and after the last write of its gradients.
@@ -40,6 +47,8 @@ struct RunHooks {
 class SegmentRunner {
  public:
   SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
+  /// Room for the tensors of a micro-batch: to be made before any of them is.
+  void make_room(MicroBatchState& state) const;
   /// A piece of the segment (ir::kWhole: all of it); those of a run one after the other.
   void run(const ir::Segment& segment, int piece, MicroBatchState& state, WorkingParameters& working, const RunKey& key,
            const ReplicaLink& replica, RopeTables& rope, const RunHooks& hooks) const;
@@ -59,7 +68,6 @@ class SegmentRunner {
   struct Call {
     Kernel kernel = nullptr;  // null: a collective
     std::vector<Operand> in, out;
-    std::vector<int> roots;  // that end with the instruction
   };
   /// Columns of a root: where a member's begin, and those of all.
   struct Columns {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "compiler/compile.hpp"
@@ -139,6 +140,26 @@ TEST(Recompute, lays_products_made_again_side_by_side) {
     }
 }
 
+// A root goes once, with the last of its members.
+void expect_lifetimes_of_roots(const ir::StageCode& stage) {
+  std::map<int, int> members;  // that are left
+  for (const ir::Buffer& buffer : stage.buffers)
+    if (buffer.root >= 0) ++members[buffer.root];
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
+    ir::walk(
+        *segment, [](size_t) {},
+        [&](size_t i) {
+          const ir::Instr& instr = segment->code[i];
+          for (const int b : instr.drop)
+            if (const int root = stage.buffers[static_cast<size_t>(b)].root; root >= 0) --members.at(root);
+          for (const int root : instr.drop_roots) {
+            EXPECT_EQ(members.at(root), 0) << "root " << root << " goes before its members, or again";
+            members.erase(root);
+          }
+        });
+  EXPECT_TRUE(members.empty());
+}
+
 // Runs both segments on names only: what is read must be there, what is dropped goes, and in the end nothing is left.
 void expect_lifetimes(const ir::StageCode& stage) {
   std::set<int> alive;
@@ -162,6 +183,7 @@ void expect_lifetimes(const ir::StageCode& stage) {
   std::set<int> expected(stage.stash.begin(), stage.stash.end());
   if (stage.act_out >= 0) expected.insert(stage.act_out);
   EXPECT_EQ(alive, expected);
+  expect_lifetimes_of_roots(stage);
   alive = {stage.stash.begin(), stage.stash.end()};  // the output goes when it is sent
   if (stage.grad_in >= 0) alive.insert(stage.grad_in);
   run(stage.backward);
@@ -190,6 +212,7 @@ void expect_lifetimes_of_split(const ir::StageCode& stage) {
   for (const int b : {stage.grad_out, stage.loss})
     if (b >= 0) expected.insert(b);
   EXPECT_EQ(alive, expected);
+  expect_lifetimes_of_roots(stage);
 }
 
 TEST(SplitGradients, take_the_head_apart) {

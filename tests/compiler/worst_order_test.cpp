@@ -137,49 +137,53 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
   EXPECT_GT(exact, 9 * early) << "mostly it is the very task";
 }
 
-TEST(WorstOrder, HasEveryTaskOnceAndEachAfterThoseOfItsWaitsThatCompute) {
+TEST(WorstOrder, BeginsAndEndsEveryTaskOnceAndBeginsItAfterTheBeginOfThoseThatItWaitsFor) {
   const Plans plans = scheduled_plans({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
   const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
   const Arrivals arrivals(program);
-  for (const Switching switching : {Switching::early, Switching::late})
-    for (int rank = 0; rank < 4; ++rank) {
-      const std::vector<int> order = worst_order(program, arrivals, rank, switching);
-      std::vector<int> sorted = order;
-      std::ranges::sort(sorted);
-      EXPECT_EQ(sorted, program.of_rank[static_cast<size_t>(rank)]);
-      std::set<int> passed;
-      for (const int id : order) {
-        const Task& task = program.tasks[static_cast<size_t>(id)];
-        passed.insert(id);
-        if (task.queue != ir::Queue::compute && task.queue != ir::Queue::switching) continue;
+  for (int rank = 0; rank < 4; ++rank) {
+    const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
+    const std::set<int> own(tasks.begin(), tasks.end());
+    std::set<int> begun, ended;
+    for (const auto& [id, begins, ends] : worst_order(program, arrivals, rank, 1)) {
+      const Task& task = program.tasks[static_cast<size_t>(id)];
+      EXPECT_TRUE(begins || ends);
+      if (begins) {
+        EXPECT_TRUE(begun.insert(id).second) << ir::name_of(task);
+      }
+      const bool compute = task.queue == ir::Queue::compute;
+      if (begins && (compute || task.queue == ir::Queue::switching)) {
         for (const ir::Wait& wait : task.after)
-          EXPECT_TRUE(!std::ranges::binary_search(sorted, wait.task) || passed.contains(wait.task))
-              << ir::name_of(task);
+          EXPECT_TRUE(!own.contains(wait.task) || (compute ? ended : begun).contains(wait.task)) << ir::name_of(task);
+      }
+      if (ends) {
+        EXPECT_TRUE(begun.contains(id) && ended.insert(id).second) << ir::name_of(task);
       }
     }
+    EXPECT_EQ(ended, own);
+  }
 }
 
-// Units of the second strategy that have moved when the rank first computes under it.
-TEST(WorstOrder, MovesParametersAsEarlyOrAsLateAsItCan) {
+// Units of the second strategy whose move has begun before the first run of the first strategy, and has ended before
+// the first run of the second one.
+TEST(WorstOrder, MovesParametersFromAsEarlyUntilAsLateAsItCan) {
   const Plans plans = scheduled_plans({"1,4,1", "1,1,4"}, 4, config::ScheduleKind::one_f_one_b);
   const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
   const Arrivals arrivals(program);
-  const auto moved = [&](int rank, Switching switching) {
-    std::pair<int, int> moved;  // before the first run of the first strategy, of the second one
-    int phase = -1;
-    for (const int id : worst_order(program, arrivals, rank, switching)) {
+  for (int rank = 0; rank < 4; ++rank) {
+    int begun = 0, ended_before_first = 0, ended = 0, phase = -1;
+    for (const auto& [id, begins, ends] : worst_order(program, arrivals, rank, 1)) {
       const Task& task = program.tasks[static_cast<size_t>(id)];
       if (task.kind() == TaskKind::run) phase = std::max(phase, task.phase);
       if (phase == 1) break;
-      if (task.kind() == TaskKind::move && task.phase == 1) ++(phase < 0 ? moved.first : moved.second);
+      if (task.kind() != TaskKind::move || task.phase != 1) continue;
+      begun += begins && phase < 0;
+      (phase < 0 ? ended_before_first : ended) += ends;
     }
-    return moved;
-  };
-  for (int rank = 0; rank < 4; ++rank) {
-    const auto early = moved(rank, Switching::early), late = moved(rank, Switching::late);
-    EXPECT_EQ(early, std::pair(static_cast<int>(plans.units().size()), 0)) << rank;
+    EXPECT_EQ(begun, static_cast<int>(plans.units().size())) << rank;
+    EXPECT_EQ(ended_before_first, 0) << rank;
     const std::vector<int>& units = plans.strategies()[1].groups[0].stages[static_cast<size_t>(rank)].units;
-    EXPECT_EQ(late, std::pair(0, units.back() + 1)) << "in their order, up to those of its stage " << rank;
+    EXPECT_EQ(ended, units.back() + 1) << "in their order, up to those of its stage " << rank;
   }
 }
 
@@ -191,8 +195,8 @@ TEST(WorstOrder, AStageMakesNoThirdValueBeforeItsFirstIsSent) {
     for (int rank = 0; rank < 4; ++rank) {
       std::map<Pass, int> unsent;
       int most = 0;
-      for (const int id : worst_order(program, arrivals, rank, Switching::early)) {
-        const Task& task = program.tasks[static_cast<size_t>(id)];
+      for (const Moment& moment : worst_order(program, arrivals, rank, 0)) {
+        const Task& task = program.tasks[static_cast<size_t>(moment.task)];
         if ((!task.is<ir::Run>() && !task.is<ir::Send>()) || task.stage() != rank) continue;
         const bool sends = task.forward() ? rank < 3 : rank > 0;
         if (task.is<ir::Run>() && task.pass() != Pass::W && sends)

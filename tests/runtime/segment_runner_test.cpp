@@ -20,6 +20,7 @@ class SegmentRunnerOnOneRank : public testing::Test {
       store_.working.allocate(phase_, {}, unit);
     state_.feeds = feeds_of({{5}, {{{0, 0, 4, 1}, {-1, 0, 1, 1}}}}, {{1, 2, 3, 4}}, {}, 3,
                             {.state = DType::f64, .device = device});
+    runner_.make_room(state_);
     hooks_.await = [this](int unit) { awaited_.push_back(unit); };
     hooks_.release = [this](int unit) { released_.push_back(unit); };
   }
@@ -72,8 +73,7 @@ TEST_F(SegmentRunnerOnOneRank, AHeadOfZerosLosesTheLogarithmOfTheVocabulary) {
 // d loss / d w along a direction, against central differences.
 TEST_F(SegmentRunnerOnOneRank, GradientsAreTheSlopesOfTheLoss) {
   const auto loss_now = [&] {
-    state_.slots.clear();
-    state_.roots.clear();
+    runner_.make_room(state_);
     run(stage_.forward);
     run(stage_.backward);
     return loss();
@@ -103,7 +103,7 @@ class SegmentRunnerOnADevice : public SegmentRunnerOnOneRank {
 // A device is given all operators before the host waits for their times.
 TEST_F(SegmentRunnerOnADevice, TimesEachOperatorOfARun) {
   run(stage_.forward);
-  state_.slots.clear();
+  runner_.make_room(state_);
   std::vector<int> timed, operators;
   for (size_t i = 0; i < stage_.forward.code.size(); ++i)
     if (stage_.forward.code[i].op) operators.push_back(static_cast<int>(i));

@@ -7,6 +7,7 @@
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "ir/graph.hpp"
+#include "ir/operators/dropout.hpp"
 
 namespace switchyard::ir {
 namespace {
@@ -252,7 +253,9 @@ Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out)
 }
 
 i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return stored_workspace(in[0], in[1], head_dim_, size.longest, 2);
+  // Which scores are kept is chosen before, head by head.
+  const i64 choice = dropout_ > 0 ? dropout_workspace(size.longest, size.longest) : 0;
+  return std::max(choice, stored_workspace(in[0], in[1], head_dim_, size.longest, 2));
 }
 
 LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {

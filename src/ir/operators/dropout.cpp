@@ -1,6 +1,22 @@
 #include "ir/operators/dropout.hpp"
 
+#include <algorithm>
+
+#include "base/allocation.hpp"
+
 namespace switchyard::ir {
+
+i64 dropout_workspace(i64 rows, i64 columns) {
+  constexpr i64 kElements = i64{1} << 18;
+  const i64 chunk = std::min(rows, std::max<i64>(1, kElements / std::max<i64>(1, columns)));
+  const auto numbers = [](i64 count) { return allocated(count * size_of(DType::i64)); };
+  return 2 * (numbers(columns) + numbers(chunk * columns)) + numbers(1);
+}
+
+// The kept elements are chosen before the product, which in bf16 has copies in fp32.
+i64 Dropout::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
+  return std::max(dropout_workspace(size.tokens, in[0].shape.size[1]), Operator::workspace(in, out, size));
+}
 
 std::vector<int> Dropout::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
                                          std::vector<int>&) const {
