@@ -33,7 +33,6 @@ Handovers handovers_of(const ir::Program& program, int rank);
 struct Moment {
   int task = 0;
   bool begins = true, ends = true;
-  friend bool operator==(const Moment&, const Moment&) = default;
 };
 
 /// The rank's tasks: compute tasks in their order, all others between them. Receives are done where they can be at the

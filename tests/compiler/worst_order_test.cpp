@@ -138,29 +138,40 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
 }
 
 TEST(WorstOrder, BeginsAndEndsEveryTaskOnceAndBeginsItAfterTheBeginOfThoseThatItWaitsFor) {
-  const Plans plans = scheduled_plans({"2,1,2", "1,2,2"}, 4, config::ScheduleKind::zero_bubble);
-  const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
-  const Arrivals arrivals(program);
-  for (int rank = 0; rank < 4; ++rank) {
-    const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
-    const std::set<int> own(tasks.begin(), tasks.end());
-    std::set<int> begun, ended;
-    for (const auto& [id, begins, ends] : worst_order(program, arrivals, rank, 1)) {
-      const Task& task = program.tasks[static_cast<size_t>(id)];
-      EXPECT_TRUE(begins || ends);
-      if (begins) {
-        EXPECT_TRUE(begun.insert(id).second) << ir::name_of(task);
+  for (const auto& [specs, kind] :
+       {std::pair(std::vector<std::string>{"2,1,2", "1,2,2"}, config::ScheduleKind::zero_bubble),
+        {{"tp=2,pp=2,paired=true", "dp=2,tp=2,zero=3,paired=true"}, config::ScheduleKind::one_f_one_b}}) {
+    const Plans plans = scheduled_plans(specs, 4, kind);
+    const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
+    const Arrivals arrivals(program);
+    std::map<ir::Queue, int> apart;  // tasks that begin at another moment than they end
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
+      const std::set<int> own(tasks.begin(), tasks.end());
+      std::set<int> begun, ended;
+      for (const auto& [id, begins, ends] : worst_order(program, arrivals, rank, 1)) {
+        const Task& task = program.tasks[static_cast<size_t>(id)];
+        EXPECT_TRUE(begins || ends);
+        if (begins) {
+          EXPECT_TRUE(begun.insert(id).second) << ir::name_of(task);
+        }
+        const bool compute = task.queue == ir::Queue::compute;
+        if (begins && (compute || task.queue == ir::Queue::switching)) {
+          for (const ir::Wait& wait : task.after)
+            EXPECT_TRUE(!own.contains(wait.task) || (compute ? ended : begun).contains(wait.task)) << ir::name_of(task);
+        }
+        if (ends) {
+          EXPECT_TRUE(begun.contains(id) && ended.insert(id).second) << ir::name_of(task);
+        }
+        apart[task.queue] += begins != ends;
       }
-      const bool compute = task.queue == ir::Queue::compute;
-      if (begins && (compute || task.queue == ir::Queue::switching)) {
-        for (const ir::Wait& wait : task.after)
-          EXPECT_TRUE(!own.contains(wait.task) || (compute ? ended : begun).contains(wait.task)) << ir::name_of(task);
-      }
-      if (ends) {
-        EXPECT_TRUE(begun.contains(id) && ended.insert(id).second) << ir::name_of(task);
-      }
+      EXPECT_EQ(ended, own);
     }
-    EXPECT_EQ(ended, own);
+    EXPECT_EQ(apart[ir::Queue::compute] + apart[ir::Queue::forward] + apart[ir::Queue::bulk], 0);
+    EXPECT_GT(apart[ir::Queue::switching], 0);
+    const bool paired = specs.back().ends_with("paired=true");
+    EXPECT_EQ(apart[ir::Queue::collective] > 0, paired);
+    EXPECT_EQ(apart[ir::Queue::gather] > 0, paired) << "of ZeRO-3";
   }
 }
 

@@ -17,6 +17,14 @@ TEST(Dropout, gives_its_input_and_a_byte_for_each_element) {
   EXPECT_EQ(Dropout(0.1, 1).cost(in, out).bytes_per_token, 64 * (2 + 2 + 1));
 }
 
+TEST(Dropout, takes_numbers_of_64_bits_for_columns_and_some_elements_at_a_time) {
+  EXPECT_EQ(dropout_workspace(3, 32), 2 * (256 + 768) + 64);
+  EXPECT_EQ(dropout_workspace(100000, 1024), 2 * (8192 + (8 << 18)) + 64) << "256 rows";
+  EXPECT_EQ(dropout_workspace(2, 1 << 19), 2 * (2 * (8 << 19)) + 64) << "row by row";
+  const std::vector<Type> in = {tokens_by(DType::f64, 32, {})}, out = Dropout(0.1, 1).shape(in);
+  EXPECT_EQ(Dropout(0.1, 1).workspace(in, out, {.tokens = 3, .longest = 3}), dropout_workspace(3, 32));
+}
+
 TEST(Dropout, is_cut_as_its_input_and_needs_whole_sums) {
   const LayoutRule cut_rule = Question({2}).activation(cut({{0}, {}})).output().output().ask(Dropout(0.1, 1));
   EXPECT_EQ(cut_rule.gives[0], cut({{0}, {}}));
