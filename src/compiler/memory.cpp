@@ -537,7 +537,7 @@ class Replay {
   std::vector<Moment> order_;
   bool random_;
   i64 state_, compute_;
-  Meter meter_;
+  MemoryMeter meter_;
   SharedBlocks activations_, parameters_, gradients_;
   LocalStages& stages_;
   std::vector<int> users_;  // [phase][unit][gradient]

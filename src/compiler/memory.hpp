@@ -52,8 +52,8 @@ struct MemoryPeak {
 
 /// The order in which the tasks of a rank's streams pass. expected: as estimated. worst: what takes memory beside the
 /// computing (receives) is there as early, and what gives it back (reductions, sends) is done as late, as the waits
-/// allow, and what moves to the next strategy lies there from the earliest to the latest time at which it may. Where the
-/// order is fixed, as with one strategy and no pipeline, the two are equal, and are what a run needs.
+/// allow; collectives, gathers and moves to the next strategy hold memory from their earliest start to their latest
+/// end. Where the order is fixed, as with one strategy and no pipeline, the two are equal, and are what a run needs.
 enum class ExecutionOrder { expected, worst };
 
 /// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before. Blocks

@@ -11,7 +11,7 @@
 namespace switchyard::compiler {
 
 /// Counts the memory that is taken now, and the peak.
-class Meter {
+class MemoryMeter {
  public:
   void take(MemoryClass what, i64 bytes) {
     now_.bytes[static_cast<size_t>(what)] += allocated(bytes);
@@ -53,7 +53,7 @@ class Meter {
 /// Memory that several owners share: it is dropped with the last of them.
 class SharedBlocks {
  public:
-  SharedBlocks(Meter& meter, MemoryClass what) : meter_(meter), what_(what) {}
+  SharedBlocks(MemoryMeter& meter, MemoryClass what) : meter_(meter), what_(what) {}
   int take(i64 bytes) {
     blocks_.push_back({bytes, 1});
     meter_.take(what_, bytes);
@@ -71,7 +71,7 @@ class SharedBlocks {
     i64 bytes;
     int owners;
   };
-  Meter& meter_;
+  MemoryMeter& meter_;
   MemoryClass what_;
   std::vector<Entry> blocks_;
 };

@@ -16,8 +16,7 @@ namespace switchyard::runtime {
 
 /// The tensors of a micro-batch on a rank, from its forward to its backward segment. slots: by the stage's buffers;
 /// roots: memory that several of them share, by ir::Buffer::root, made by whichever stream first makes one of these.
-/// feeds_made: when the device has the feeds, whoever
-/// made them. rope: of a model that rotates by document.
+/// feeds_made: when the device has the feeds, whoever made them. rope: of a model that rotates by document.
 struct MicroBatchState {
   MicroBatchFeeds feeds;
   Mark feeds_made{};
