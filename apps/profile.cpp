@@ -14,6 +14,8 @@
 namespace switchyard::apps {
 namespace {
 
+constexpr double kSteady = 0.1;  // of speed changes
+
 struct ProfileOptions {
   train::ProfileSettings settings;
   std::vector<std::string> precisions{"fp32"};
@@ -36,6 +38,11 @@ std::string summary(const config::Profile& profile) {
   };
   if (h.devices_per_host > 1) add("within a host", h.intra_host);  // a rank alone on its host measures no such link
   if (h.inter_host) add("between hosts", *h.inter_host);
+  if (profile.machine.speed_change > kSteady)
+    text += fmt::format(
+        "  the speed changed by {:.0f}% meanwhile: predictions may be as far off; measure again when the "
+        "machine is idle\n",
+        100 * profile.machine.speed_change);
   return text;
 }
 

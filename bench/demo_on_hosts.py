@@ -21,7 +21,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine_jobs import HOSTS, ROOT, call, median, seconds_of
+from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, median, seconds_of
 
 STRATEGIES = ["own buckets", "1,2,2", "2,2,1", "1,4,1"]
 BOUND = 0.05
@@ -92,9 +92,7 @@ def hosts_of(arguments):
     call(arguments.cluster, "up", "--name", HOSTS, "--hosts", arguments.hosts, "--slots", arguments.slots,
          "--inter", arguments.inter, "--intra", arguments.intra, "--cores", arguments.cores)
     try:
-        # Ranks connect to the data address of rank 0, so that their data uses the limited links.
-        yield [arguments.cluster, "launch", "--name", HOSTS, "--timeout", 900, "--", "env",
-               "MASTER_ADDR=10.213.0.1", "OMP_WAIT_POLICY=passive"]
+        yield launcher_on_hosts(arguments.cluster)
     finally:
         call(arguments.cluster, "down", "--name", HOSTS)
 

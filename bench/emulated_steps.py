@@ -20,7 +20,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from machine_jobs import HOSTS, ROOT, call, median, seconds_of
+from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, median, seconds_of
 
 MEMORY = "2GiB"
 HEAD_DIM = 24  # of the demo's model
@@ -82,8 +82,7 @@ class OnHosts:
 
     def seconds(self, path, out, steps):
         """Steps in the time of whole cores."""
-        call(self.tool, "launch", "--name", HOSTS, "--timeout", 1800, "--", "env", "MASTER_ADDR=10.213.0.1",
-             "OMP_WAIT_POLICY=passive", self.program, "train", path, "--steps", steps, "--out", out,
+        call(*launcher_on_hosts(self.tool, 1800), self.program, "train", path, "--steps", steps, "--out", out,
              "--set=run.save_last=false")
         return [seconds * self.share for seconds in steps_of(out)]
 

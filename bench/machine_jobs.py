@@ -92,15 +92,19 @@ def call(*words, **options):
     return done.stdout
 
 
+def launcher_on_hosts(tool, seconds=900):
+    """The command that starts a program as a process for each rank on the test hosts, with what torchrun would tell
+    them. Ranks connect to the data address of rank 0, so that their data uses the limited links."""
+    return [tool, "launch", "--name", HOSTS, "--timeout", seconds, "--", "env", "MASTER_ADDR=10.213.0.1",
+            "OMP_WAIT_POLICY=passive"]
+
+
 class Machine:
     """The place where jobs run: this machine's threads or its GPU, or hosts of the tool."""
 
     def __init__(self, arguments, folder, rates=None, cuda=False):
         self.arguments, self.folder, self.rates, self.cuda = arguments, folder, rates, cuda
-        self.launcher = []
-        if rates:
-            self.launcher = [arguments.cluster, "run", "--name", HOSTS, "-n", RANKS, "--mca", "mpi_yield_when_idle",
-                             "1", "--"]
+        self.launcher = launcher_on_hosts(arguments.cluster) if rates else []
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)

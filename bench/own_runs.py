@@ -4,12 +4,13 @@
     bench/own_runs.py [--program build/switchyard] [--cluster TOOL | --cuda] [--only WORD]... [--rounds N]
                       [--profile FILE] [--settle SECONDS] [--out FOLDER]
 
-Two ranks of one thread each, which don't share cores; with --cluster also on hosts with slow links (TOOL up, run, down
-as for demo_on_hosts.py), at two rates; or with --cuda one rank on a GPU of about 80 GB. A round profiles the machine with other jobs and then trains every job. Machines
-with several users change their speed by a fifth within minutes, so the table compares the mean of the predictions with
-the median of the steps over all rounds. Memory is the highest peak of any rank, predicted by the simulator and measured
-by the allocator. Writes own_runs.md and own_runs.jsonl to --out, with --cuda gpu_runs.md and gpu_runs.jsonl. Exit status 1: the mean error is above 4%, the worst
-above 10%, or memory is off by more than 5%.
+Two ranks of one thread each, which don't share cores; with --cluster instead on hosts with slow links (TOOL up, launch,
+down as for demo_on_hosts.py), at two rates; or with --cuda one rank on a GPU of about 80 GB. A round profiles the
+machine with other jobs and then trains every job. Machines with several users change their speed by a fifth within
+minutes, so the table compares the mean of the predictions with the median of the steps over all rounds. Memory is the
+highest peak of any rank, predicted by the simulator and measured by the allocator. Writes own_runs.md and
+own_runs.jsonl to --out, with --cluster runs_on_hosts.* and with --cuda gpu_runs.*. Exit status 1: the mean error is
+above 4%, the worst above 10%, or memory is off by more than 5%.
 """
 
 import datetime
@@ -163,7 +164,7 @@ HEAD = ("| job | on | s per step | predicted | spread of steps | MiB, rank with 
 def main():
     parser = arguments_of(__doc__, ROUNDS, "jobs")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--cluster", help="tool that makes hosts (default: only this machine)")
+    where.add_argument("--cluster", help="tool that makes hosts (default: this machine)")
     where.add_argument("--cuda", action="store_true", help="one rank on a GPU instead")
     arguments = parser.parse_args()
     chosen = lambda jobs: {name: spec for name, spec in jobs.items() if not arguments.only
@@ -171,7 +172,8 @@ def main():
     results = []
     with tempfile.TemporaryDirectory() as folder:
         places = [(None, chosen(ON_A_GPU if arguments.cuda else JOBS))]
-        places += [(rates, chosen(ON_HOSTS)) for rates in RATES if arguments.cluster]
+        if arguments.cluster:
+            places = [(rates, chosen(ON_HOSTS)) for rates in RATES]
         print(HEAD, flush=True)
         for place, (rates, jobs) in enumerate(places):
             comparisons = [Comparison(name, spec, rates) for name, spec in jobs.items()]
@@ -190,7 +192,7 @@ def main():
     print(summary)
     if not arguments.only:
         arguments.out.mkdir(parents=True, exist_ok=True)
-        kept = "gpu_runs" if arguments.cuda else "own_runs"
+        kept = "gpu_runs" if arguments.cuda else "runs_on_hosts" if arguments.cluster else "own_runs"
         words = (f"bench/own_runs.py --rounds {arguments.rounds}" + (" --cluster TOOL" if arguments.cluster else "") +
                  (" --cuda" if arguments.cuda else ""))
         text = (f"# Jobs, measured and predicted\n\nCommand: `{words}`, {datetime.date.today().isoformat()}, "

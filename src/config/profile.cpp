@@ -51,10 +51,15 @@ Json json_of(const OperatorTable& table) {
 std::string type_key(DType type) { return std::string(name_of(Precision{.compute = type, .state = type})); }
 
 Json json_of(const Machine& machine) {
-  return {{"processor", machine.processor}, {"device", machine.device},
-          {"fabric", machine.fabric},       {"version", machine.version},
-          {"cores", machine.cores},         {"ranks", machine.ranks},
-          {"threads", machine.threads},     {"measured_at", machine.measured_at}};
+  return {{"processor", machine.processor},
+          {"device", machine.device},
+          {"fabric", machine.fabric},
+          {"version", machine.version},
+          {"cores", machine.cores},
+          {"ranks", machine.ranks},
+          {"threads", machine.threads},
+          {"measured_at", machine.measured_at},
+          {"speed_change", machine.speed_change}};
 }
 
 // Converts JSON to TOML nodes, which the reader of cluster files takes.
@@ -109,8 +114,9 @@ OperatorTable read_table(const Node& node) {
 }
 
 Machine read_machine(const Node& node) {
-  node.expect_keys({"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"},
-                   {"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"});
+  node.expect_keys(
+      {"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at", "speed_change"},
+      {"processor", "device", "fabric", "version", "cores", "ranks", "threads", "measured_at"});
   Machine machine{.processor = node["processor"].text(),
                   .device = node["device"].text(),
                   .fabric = node["fabric"].text(),
@@ -119,6 +125,7 @@ Machine read_machine(const Node& node) {
   machine.ranks = node["ranks"].small(1);
   machine.threads = node["threads"].small(0);
   machine.measured_at = node["measured_at"].integer(0, std::numeric_limits<i64>::max());
+  if (node.has("speed_change")) machine.speed_change = node["speed_change"].number(0, 1e6);
   return machine;
 }
 

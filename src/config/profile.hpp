@@ -8,11 +8,13 @@
 
 namespace switchyard::config {
 
-/// Where and when a profile was measured. measured_at: seconds since 1970.
+/// Where and when a profile was measured. measured_at: seconds since 1970. speed_change: by how much the machine's
+/// speed rose from its slowest to its fastest moments meanwhile (0.1: by a tenth); others may use it.
 struct Machine {
   std::string processor{}, device{}, fabric{}, version{};  // "AMD EPYC", "cpu", "threads", "0.1.0"
   int cores = 0, ranks = 0, threads = 0;                   // threads: of a rank
   i64 measured_at = 0;
+  double speed_change = 0;
   bool operator==(const Machine&) const = default;
 };
 

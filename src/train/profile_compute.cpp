@@ -13,6 +13,7 @@
 #include <ranges>
 
 #include "batch/planner.hpp"
+#include "comm/host_fabric.hpp"
 #include "comm/measure.hpp"
 #include "compiler/job_plans.hpp"
 #include "kernels/matmul_rate.hpp"
@@ -28,11 +29,13 @@
 namespace switchyard::train {
 namespace {
 
-constexpr int kRounds =
-    5;  // over all models, one step of each shape per round: shared machines are slow for seconds at a time
-constexpr int kFewestRounds = 1;
-constexpr int kQuickRounds = 2;
-constexpr double kEnough = 75;  // seconds; no further round begins later
+// Rounds over all models, one step of each shape per round: shared machines are slow for seconds at a time. No round
+// begins that would end later than in `seconds`, but for the first ones.
+struct Effort {
+  int most = 5, fewest = 1;
+  double seconds = 75;
+};
+constexpr Effort kUsual, kQuick{.fewest = 2, .seconds = 10};
 constexpr i64 kDocument = 256;  // tokens
 constexpr i64 kFewRows = 1024;
 constexpr i64 kHeadDim = 64, kNarrowHead = 16, kWideHead = 128;
@@ -346,26 +349,29 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
   OperatorProfile profile;
   const std::vector<Subject> all = subjects(settings.device.is_cpu(), head_dim, quick);
   HeadStart head_start(settings.device);
+  comm::HostFabric host(barrier.fabric());  // slow links would take the time of further rounds
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all)
-    models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings, head_start));
+    models.push_back(std::make_unique<ProfiledModel>(subject, host, precision, settings, head_start));
   Movers movers(barrier, precision.state, settings.device);
   const auto products = [&] {
     return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}, clock).count;
   };
-  std::vector<double> rates, alone;
+  std::vector<double> rates, of_rounds, alone;
   const auto start = Clock::now();
   const auto passed = [&] { return barrier.mean({seconds_since(start)})[0]; };
-  const int rounds = quick ? kQuickRounds : kRounds;
-  for (int round = 0; round <= rounds; ++round) {  // the first one warms up
-    if (round > kFewestRounds && passed() > kEnough * round / (round + 1)) break;
+  const Effort effort = quick ? kQuick : kUsual;
+  for (int round = 0; round <= effort.most; ++round) {  // the first one warms up
+    if (round > effort.fewest && passed() > effort.seconds * round / (round + 1)) break;
     for (size_t m = 0; m < models.size(); ++m) {
       models[m]->run(clock);
       rates.push_back(products());
       alone.push_back(barrier.alone(static_cast<int>(m), products));
-      on_progress(static_cast<double>(round * all.size() + m + 1) / static_cast<double>((rounds + 1) * all.size()));
+      const double done = round + static_cast<double>(m + 1) / static_cast<double>(all.size());
+      on_progress(std::min(1.0, std::max(done / (effort.most + 1), seconds_since(start) / effort.seconds)));
     }
     if (round > 0) movers.run(clock);
+    of_rounds.push_back(comm::median(std::vector(rates.end() - std::ssize(models), rates.end())));
   }
   on_progress(1);  // also where the time for further rounds is up
   CallsOfSteps steps;
@@ -378,6 +384,8 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
   const cluster::EfficiencyCurve kept = settle(steps, barrier);
   profile.lockstep = lockstep_of(steps, barrier);
   profile.matmul = {barrier.mean({comm::median(rates)})[0]};
+  of_rounds = barrier.mean(of_rounds);
+  profile.speed_change = std::ranges::max(of_rounds) / std::ranges::min(of_rounds) - 1;
   profile.alone_speedup = std::max(1.0, comm::median(alone) / profile.matmul.count);
   profile.tables = tables_of(steps);
   movers.add_to(profile.tables, kept);

@@ -11,7 +11,7 @@ namespace {
 
 Profile measured() {
   Profile profile;
-  profile.machine = {"Some CPU", "cpu", "threads", "0.1.0", 2, 2, 1, 1'700'000'000};
+  profile.machine = {"Some CPU", "cpu", "threads", "0.1.0", 2, 2, 1, 1'700'000'000, 0.25};
   cluster::Hardware& h = profile.hardware;
   h.name = "2 x Some CPU";
   h.devices_per_host = 2;
@@ -44,6 +44,13 @@ TEST(Profile, reads_back_as_it_was_written) {
   const Profile profile = measured(), read = profile_from_json(to_json(profile), "p.json");
   EXPECT_EQ(read.hardware, profile.hardware);
   EXPECT_EQ(read.machine, profile.machine);
+}
+
+TEST(Profile, of_a_version_that_did_not_say_how_steady_its_machine_was_is_read) {
+  const std::string text = to_json(measured());
+  EXPECT_EQ(profile_from_json(replaced(text, R"("speed_change":0.25,)", ""), "p.json").machine.speed_change, 0);
+  EXPECT_THAT(error_in(replaced(text, R"("speed_change":0.25)", R"("speed_change":-1)")),
+              testing::HasSubstr("machine.speed_change"));
 }
 
 TEST(Profile, with_links_between_hosts_reads_back_too) {
