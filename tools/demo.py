@@ -87,17 +87,26 @@ def called(what, command, show=False):
     return ""
 
 
+def prepare_corpus(program, what, source, name, *options):
+    """Also in place of one that another Python, or another place of this folder, has left there."""
+    try:
+        inputs = json.loads((CORPORA / name / "meta.json").read_text())["options"]["input"]
+    except (OSError, ValueError, KeyError):
+        inputs = [source]
+    called(what, [program, "data", "prepare", "--tokenizer", "train:8192", "--input", source, *options, "--out",
+                  str(CORPORA / name), *(["--force"] if inputs != [source] else [])])
+
+
 def prepare_corpora(program):
     source = sysconfig.get_paths()["stdlib"]
-    prepare = [program, "data", "prepare", "--tokenizer", "train:8192"]
-    called("preparing source files", [*prepare, "--input", source, "--suffix", ".py", "--out", str(CORPORA / "python")])
+    prepare_corpus(program, "preparing source files", source, "python", "--suffix", ".py")
     CORPORA.mkdir(exist_ok=True)
     documents = CORPORA / "definitions.jsonl"
     if not documents.exists():
         part = documents.with_suffix(".part")
         called("splitting source files", [sys.executable, "demo/definitions.py", source, str(part)])
         part.rename(documents)
-    called("preparing definitions", [*prepare, "--input", str(documents), "--out", str(CORPORA / "definitions")])
+    prepare_corpus(program, "preparing definitions", str(documents), "definitions")
 
 
 def profile(program):

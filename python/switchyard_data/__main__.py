@@ -41,7 +41,8 @@ def _parser():
     command.add_argument("--chat-template", metavar="FILE", help="another chat template (Jinja) for --messages")
     command.add_argument("--suffix", action="append", default=[], metavar=".EXT",
                          help="take only files with this ending from folders; repeatable")
-    command.add_argument("--force", action="store_true", help="prepare again even if nothing has changed")
+    command.add_argument("--force", action="store_true",
+                         help="prepare again even if nothing has changed; also replaces a corpus of other inputs")
     return parser
 
 

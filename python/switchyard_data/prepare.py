@@ -47,8 +47,14 @@ def prepare(options):
     given = None if asked else tokenizer_files.load(options.tokenizer)
     template = _chat_template(given, options)
     out = Path(options.out)
-    files = [file for file in find_files(options.input, options.suffix)
-             if out.resolve() not in file.path.resolve().parents]
+    _expect_names(options)
+    found = find_files(options.input, options.suffix)
+    files = [file for file in found if out.resolve() not in file.path.resolve().parents]
+    if found and not files:
+        raise DataError(f"--input: all {len(found)} files lie in --out {out}, where nothing is read. Choose another "
+                        "--out.")
+    if not options.force:
+        _expect_no_other_work(out, options)
     fingerprint = _fingerprint(files, given, template, options)
     meta = None if options.force else _up_to_date(out, fingerprint)
     if meta:
@@ -70,6 +76,30 @@ def prepare(options):
     except OSError as error:
         raise DataError(f"--out {out}: can't be written ({error.strerror}). {_remedy(error)}") from error
     return meta, True
+
+
+def _expect_names(options):
+    """An empty name usually comes from an unset shell variable."""
+    for name, values in (("--input", options.input), ("--out", [options.out])):
+        if "" in values:
+            raise DataError(f"{name} is empty. Name a folder.")
+    given = [os.path.realpath(name) for name in options.input]
+    for name, path in zip(options.input, given):
+        if given.count(path) > 1:
+            raise DataError(f"--input {name} is given twice. Its documents would be there twice; name it once.")
+
+
+def _expect_no_other_work(out, options):
+    """Nothing is replaced that this command would not make again from the inputs that it has."""
+    if os.path.exists(out / "config.json"):
+        raise DataError(f"--out {out}: it holds a model (config.json), whose tokenizer would be replaced. Choose another "
+                        "folder, or replace it with --force.")
+    before = _read_object(out / META).get("options")
+    inputs = before.get("input") if isinstance(before, dict) else None
+    if isinstance(inputs, list) and not (
+            {os.path.realpath(str(name)) for name in inputs} <= {os.path.realpath(name) for name in options.input}):
+        raise DataError(f"--out {out}: it holds a corpus of other inputs ({', '.join(map(str, inputs))}). Choose another "
+                        "folder, or replace it with --force.")
 
 
 def can_go_on(out):
@@ -145,7 +175,10 @@ def _publish(scratch, out):
             os.replace(scratch / name, out / name)
 
 
-def _no_documents(documents):
+def _no_documents(documents, messages):
+    if messages:
+        return DataError(f"no conversation in {len(documents.files)} files has an answer (a message with role "
+                         "assistant). Check --input.")
     return DataError(f"no documents in {len(documents.files)} files ({documents.place.skipped} are not UTF-8 text). "
                      "Check --input, --suffix and --text-key.")
 
@@ -214,7 +247,7 @@ class _Preparation:
                     yield document.text
             files = tokenizing.train(counted(), asked)
         if progress.text_bytes == 0:
-            raise _no_documents(self.documents)
+            raise _no_documents(self.documents, self.options.messages)
         self._save({name: (self.scratch / name).stat().st_size for name in files.save(self.scratch)})
         return files
 
@@ -239,7 +272,7 @@ class _Preparation:
                 if time.monotonic() - self.saved >= SAVE_SECONDS:
                     self._save(writer.save())
         if not writer.lengths:
-            raise _no_documents(self.documents)
+            raise _no_documents(self.documents, self.options.messages)
         writer.finish()
         return writer
 

@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
@@ -14,6 +15,11 @@ namespace {
 
 using ir::Task;
 using ir::TaskKind;
+
+// By a rank to a later position of its own.
+bool is_handed_over(const Task& task, int rank) {
+  return task.kind() == TaskKind::send && task.messages.sends(rank) && task.messages.receives(rank);
+}
 
 // The last compute task of each rank of a replica that is known to have ended, at some moment; -1: none.
 using Clock = std::vector<int>;
@@ -69,8 +75,8 @@ class ReplicaClocks {
 
 class WorstOrder {
  public:
-  /// Parameters move early to phases before `late_from`, and late to this and later ones. early: whether gathers and
-  /// collectives pass early, or late as well.
+  /// Parameters move early to phases before `late_from`, and late to this and later ones. early: whether gathers,
+  /// collectives and what the rank hands over to itself pass early, or late as well.
   WorstOrder(const ir::Program& program, const Arrivals& arrivals, int rank, int late_from, bool early)
       : program_(program), rank_(rank), to_come_(program.tasks.size(), false) {
     for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
@@ -81,6 +87,8 @@ class WorstOrder {
         early_[0].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::collective && early)
         early_[2].tasks.push_back(id);
+      else if (is_handed_over(task(id), rank) && early)
+        early_[task(id).queue == ir::Queue::forward ? 3 : 4].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::compute)
         compute_.push_back(id);
       else if (is_received(task(id), rank))
@@ -121,9 +129,9 @@ class WorstOrder {
     order_.push_back(id);
     to_come_[static_cast<size_t>(id)] = false;
   }
-  // What is gathered waits for switching, and not the other way round.
   void pass_what_can() {
-    for (Early& early : early_) pass_what_can(early);
+    for (size_t passed = order_.size() + 1; std::exchange(passed, order_.size()) != passed;)
+      for (Early& early : early_) pass_what_can(early);
   }
   // Waits that are met stay met.
   void pass_what_can(Early& early) {
@@ -158,7 +166,7 @@ class WorstOrder {
   int rank_;
   std::vector<bool> to_come_;  // the rank's tasks
   std::vector<int> compute_, order_;
-  std::array<Early, 3> early_;                 // switching, gathers, collectives
+  std::array<Early, 5> early_;  // switching, gathers, collectives; what is handed over forward and backward
   std::vector<std::pair<int, int>> receives_;  // the task that each needs, itself
   std::map<QueueKey, Late> late_;
   size_t next_receive_ = 0;
@@ -173,8 +181,7 @@ bool is_received(const Task& task, int rank) {
 Handovers handovers_of(const ir::Program& program, int rank) {
   Handovers handovers;
   for (const int id : program.of_rank[static_cast<size_t>(rank)])
-    if (const Task& task = program.tasks[static_cast<size_t>(id)];
-        task.kind() == TaskKind::send && task.messages.sends(rank) && task.messages.receives(rank))
+    if (const Task& task = program.tasks[static_cast<size_t>(id)]; is_handed_over(task, rank))
       handovers.emplace(task.after.front().task, id);
   return handovers;
 }

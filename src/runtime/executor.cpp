@@ -387,18 +387,19 @@ struct Executor::Step {
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
-    std::array<i64, 3> rows;  // of the last transaction within the run, by Within
+    std::array<i64, kWithin> rows;  // of the last transaction within the run, by Within
     rows.fill(row_of(id) << 16);
     const auto row = [&](Within who) { return &rows[static_cast<size_t>(who)]; };
     const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
                         !input.probe.times_operators() && !ir::is_collective(segment, task.piece());
+    const Within collectives = collectives_of(segment);
     const config::Compression& compression =
         plans.strategies()[static_cast<size_t>(strategy_of(task.phase))].strategy.compression;
     const ReplicaLink replica{.fabric = &e.fabric_,
                               .channel = {channel_within(task, Within::operators).id, stage.ranks},
                               .row = row(Within::operators),
-                              .collectives = {channel_within(task, Within::collectives).id, stage.ranks},
-                              .collective_row = row(Within::collectives),
+                              .collectives = {channel_within(task, collectives).id, stage.ranks},
+                              .collective_row = row(collectives),
                               .pattern = stage.pattern,
                               .compression = compression,
                               .served = stage.served.empty() ? nullptr : &stage.served,

@@ -41,13 +41,14 @@ class Chosen {
 
 template <class Visit>
 void each_exchange(const ir::StageCode& stage, size_t pattern, const Visit& visit) {
-  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
+  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) {
+    const int channel = channel_within({}, collectives_of(*segment)).id;
     for (const ir::Instr& instr : segment->code)
-      if (!instr.op) visit(*instr.exchanges[pattern]);
+      if (!instr.op) visit(*instr.exchanges[pattern], channel);
+  }
 }
 
 void add_reshards(Chosen& chosen, const compiler::Plans& plans, bool with_sums) {
-  const int channel = channel_within({}, Within::collectives).id;
   for (const compiler::CompiledStrategy& s : plans.strategies())
     for (int replica = 0; replica < static_cast<int>(s.replicas.size()); ++replica) {
       const auto& stages = s.groups[static_cast<size_t>(s.replicas[static_cast<size_t>(replica)].group)].stages;
@@ -55,7 +56,8 @@ void add_reshards(Chosen& chosen, const compiler::Plans& plans, bool with_sums) 
         for (int ring = 0; ring < s.ring_ranks(replica); ++ring) {
           const ir::StageCode& stage = stages[static_cast<size_t>(at)];
           const std::vector<int> ranks = s.code_ranks(replica, at, ring);
-          each_exchange(stage, ir::pattern_of(stage, ranks, plans.cluster()), [&](const layout::Exchange& exchange) {
+          const size_t pattern = ir::pattern_of(stage, ranks, plans.cluster());
+          each_exchange(stage, pattern, [&](const layout::Exchange& exchange, int channel) {
             for (const layout::Stretch& stretch : exchange.stretches) {
               if (sums(stretch.groups[0].call) && !with_sums) continue;
               std::vector<std::vector<int>> groups;
@@ -102,8 +104,7 @@ ServedStretches served_stretches(const ir::StageCode& stage, size_t pattern, con
                                  int position, const comm::Fabric& fabric) {
   ServedStretches all;
   if (!fabric.serves_any()) return all;
-  const int channel = channel_within({}, Within::collectives).id;
-  each_exchange(stage, pattern, [&](const layout::Exchange& exchange) {
+  each_exchange(stage, pattern, [&](const layout::Exchange& exchange, int channel) {
     const auto [entry, fresh] = all.try_emplace(&exchange);
     for (size_t i = 0; fresh && i < exchange.stretches.size(); ++i) {
       const layout::Stretch& stretch = exchange.stretches[i];

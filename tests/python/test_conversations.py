@@ -233,7 +233,7 @@ def test_interrupted_it_goes_on(tmp_path, monkeypatch):
     (CHATML, [["text"]], "a.jsonl:1: \"messages\" is not a list of messages"),
     (CHATML, [[{"role": "user", "content": "\ud800"}]], "a.jsonl:1: \"messages\" is not valid Unicode"),
     (MARKED, [[{"role": "user", "content": "\ufdd0"}]], "a.jsonl:1: the conversation holds the character U+FDD0"),
-    (CHATML, [SILENT, []], "no documents in 1 files"),
+    (CHATML, [SILENT, []], "no conversation in 1 files has an answer (a message with role assistant)"),
 ])
 def test_what_is_wrong_with_a_conversation_is_said(tmp_path, capsys, template, rows, message):
     source = write_rows(tmp_path / "a.jsonl", rows)

@@ -208,7 +208,8 @@ def test_a_failed_run_leaves_the_earlier_files_as_they_were(tmp_path, capsys):
     (tmp_path / "bad.jsonl").write_bytes(rows(TEXTS) + b"{")
     prepare("--input", tmp_path / "good.jsonl", "--tokenizer", "train:300", "--out", out)
     before = {name: (out / name).read_bytes() for name in os.listdir(out)}
-    fails(capsys, "--input", tmp_path / "bad.jsonl", "--tokenizer", out, "--out", out)
+    arguments = ("--input", tmp_path / "bad.jsonl", "--tokenizer", out, "--out", out)
+    assert "bad.jsonl" in fails(capsys, *arguments, "--force")
     assert before == {name: (out / name).read_bytes() for name in os.listdir(out)}
 
 
@@ -237,7 +238,55 @@ def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeyp
     assert CorpusReader(out).texts() == ["ab"]
 
 
+def test_a_corpus_of_other_inputs_is_replaced_only_by_force(tmp_path, capsys):
+    for name in "abc":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "text").write_text(f"{name} " * 100)
+    out = tmp_path / "out"
+
+    def arguments(*inputs):
+        return ("--input", *(tmp_path / name for name in inputs), "--tokenizer", "train:300", "--out", out)
+
+    assert prepare(*arguments("a")) == 0
+    before = (out / "corpus.bin").read_bytes()
+    message = fails(capsys, *arguments("b"))
+    assert message == (f"error: --out {out}: it holds a corpus of other inputs ({tmp_path}/a). Choose another folder, or "
+                       "replace it with --force.")
+    assert (out / "corpus.bin").read_bytes() == before
+    assert prepare(*arguments("a", "b")) == 0, "its inputs and more"
+    assert prepare(*arguments("c"), "--force") == 0
+    assert CorpusReader(out).texts() == ["c " * 100]
+
+
+def test_a_tokenizer_of_a_model_is_replaced_only_by_force(tmp_path, capsys):
+    (tmp_path / "a").write_text("text")
+    out = tmp_path / "model"
+    out.mkdir()
+    (out / "config.json").write_text("{}")
+    (out / "tokenizer.json").write_text("its own")
+    message = fails(capsys, "--input", tmp_path / "a", "--tokenizer", "train:300", "--out", out)
+    assert "it holds a model (config.json)" in message
+    assert (out / "tokenizer.json").read_text() == "its own"
+
+
 # Errors: one line that says what, where and how to fix it; exit code 2.
+
+@pytest.mark.parametrize("option", ["--input", "--out"])
+def test_an_empty_name(tmp_path, capsys, option):
+    (tmp_path / "a").write_text("text")
+    names = {"--input": tmp_path / "a", "--out": tmp_path / "out"} | {option: ""}
+    message = fails(capsys, *(word for pair in names.items() for word in pair), "--tokenizer", "train:300")
+    assert message == f"error: {option} is empty. Name a folder."
+
+
+def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys):
+    (tmp_path / "a").write_text("text")
+    tokenizer = ("--tokenizer", "train:300")
+    message = fails(capsys, "--input", tmp_path / "a", *tokenizer, "--out", tmp_path)
+    assert f"--input: all 1 files lie in --out {tmp_path}, where nothing is read" in message
+    message = fails(capsys, "--input", tmp_path, tmp_path / ".", *tokenizer, "--out", tmp_path / "out")
+    assert "is given twice" in message
+
 
 def test_a_missing_path(tmp_path, capsys):
     message = fails(capsys, "--input", tmp_path / "none", "--tokenizer", "train:300", "--out", tmp_path / "out")

@@ -34,7 +34,7 @@ TEST(Channels, are_of_a_queue_whoever_takes_part) {
 TEST(Channels, of_queues_that_run_side_by_side_differ) {
   const ir::Task run{.what = ir::Run{}, .ranks = {0, 1}};
   std::set<int> numbers;
-  for (const Within who : {Within::operators, Within::collectives, Within::ring})
+  for (const Within who : {Within::operators, Within::collectives, Within::ring, Within::pieces})
     EXPECT_TRUE(numbers.insert(channel_within(run, who).id).second);
   for (const Queue queue : {Queue::compute, Queue::bulk, Queue::gather, Queue::switching})
     EXPECT_TRUE(numbers.insert(channel_of({.what = ir::Reduce{}, .queue = queue, .ranks = {0, 1}}).id).second);
