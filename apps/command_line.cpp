@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <charconv>
+#include <filesystem>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/errors.hpp"
@@ -32,10 +36,40 @@ void check_commands(const CLI::App& app, int argc, const char* const* argv) {
   }
 }
 
+// An empty name usually comes from an unset shell variable: a folder would be the current one, a file to write none.
+void check_values(int argc, const char* const* argv) {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    const bool option = word.starts_with("--") && word.find('=') + 1 == word.size();
+    if (!word.empty() && !option) continue;
+    const std::string_view name = option ? word.substr(0, word.size() - 1) : std::string_view(argv[i - 1]);
+    if (name.starts_with("--") && name != "--") user_error("{} is empty. Give it a value, or leave it out.", name);
+    user_error("argument {} is empty. Give it a value, or leave it out.", i);
+  }
+}
+
 }  // namespace
+
+void check_output(const char* option, const std::string& path) {
+  if (std::filesystem::is_directory(path)) user_error("{} {}: this is a folder. Name a file.", option, path);
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty() && !std::filesystem::is_directory(folder))
+    user_error("{} {}: there is no folder {}. Make it, or name another file.", option, path, folder.string());
+}
+
+CLI::Validator at_least(i64 least) {
+  const auto wrong = [least](const std::string& text) -> std::string {
+    i64 value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error == std::errc() && end == text.data() + text.size() && value >= least) return "";
+    return fmt::format("{} is not a whole number of at least {}", text, least);
+  };
+  return {[wrong](const std::string& text) { return wrong(text); }, fmt::format("{} or more", least)};
+}
 
 void read_command_line(CLI::App& app, int argc, const char* const* argv) {
   check_commands(app, argc, argv);
+  check_values(argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success&) {

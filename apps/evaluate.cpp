@@ -12,6 +12,7 @@
 #include "base/status_line.hpp"
 #include "base/text.hpp"
 #include "base/units.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "data/corpus.hpp"
 #include "files/checkpoint_folder.hpp"
@@ -123,13 +124,13 @@ void add_evaluate(CLI::App& app, Action& action) {
       ->add_option("--context", options->context,
                    "Longer documents are split (default: the longest document, or the model's positions if these are "
                    "fewer)")
-      ->check(CLI::PositiveNumber)
+      ->check(at_least(1))
       ->type_name("TOKENS");
-  command->add_option("--sequences", options->sequences, "Number of documents (default: all, once each)")
-      ->check(CLI::PositiveNumber)
+  command->add_option("--sequences", options->sequences, "Number of documents (default, and at most: all, once each)")
+      ->check(at_least(1))
       ->type_name("N");
   command->add_option("--ranks", options->ranks, "Number of ranks (default: 1, or as many as were started)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->add_option("--strategy", options->strategy, "Strategy of all documents (default: dp over the ranks)");
   command->add_option("--set", options->sets, "Sets a key of a job, e.g. run.precision=fp32")->type_name("KEY=VALUE");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "base/errors.hpp"
+#include "command_line.hpp"
 #include "config/hardware.hpp"
 #include "files/hf_config.hpp"
 
@@ -137,18 +138,18 @@ void add_job_options(CLI::App& command, JobOptions& options, JobKind kind) {
   command.add_option("job", options.file, "Job file; options below change it, or stand for one")->type_name("JOB.toml");
   command.add_option("--model", options.model,
                      "Preset (" + config::model_preset_names() + "), or a folder with config.json");
-  command.add_option("--context", options.context, "Longest document in tokens")->check(CLI::PositiveNumber);
+  command.add_option("--context", options.context, "Longest document in tokens")->check(at_least(1));
   command
       .add_option("--lengths", options.lengths,
                   "Histogram of document lengths, written by data stats --json (default without a job file: all "
                   "documents are as long as the context)")
       ->type_name("FILE");
-  command.add_option("--ranks", options.ranks, "Number of ranks")->check(CLI::PositiveNumber);
+  command.add_option("--ranks", options.ranks, "Number of ranks")->check(at_least(1));
   if (kind == JobKind::given) {
     command.add_option("--strategy", options.strategy,
                        "A strategy for all documents, or as `plan` prints them: \"to 4096: 1,2,2; to 1024: 4,1,1\"");
     command.add_option("--sequences", options.sequences, "Documents a step (default without a job file: 512)")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least(1));
   }
   command.add_option("--set", options.sets, "Overrides a key of the job")->type_name("KEY=VALUE");
 }

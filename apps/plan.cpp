@@ -24,6 +24,7 @@
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
 #include "base/wrapped_text.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
@@ -412,6 +413,7 @@ nlohmann::json figures(const PlanOptions& options, const Progress& progress) {
 }
 
 int run_plan(const PlanOptions& options) {
+  if (!options.out.empty()) check_output("--out", options.out);
   std::optional<StatusLine> status(std::in_place, "plan", "reading the job", lines_of(options.json));
   const Planned planned = best_batch(options, shown_on(*status));
   status.reset();
@@ -441,7 +443,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->check(CLI::Range(1, 1000))
       ->type_name("N");
   command->add_option("--buckets", options->most_buckets, "Maximum number of buckets; 1 finds the best single strategy")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->add_option("--steps", options->steps, "Number of steps whose documents the plan is made for")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));

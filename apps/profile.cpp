@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/units.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "config/emulated_cluster.hpp"
 #include "count_of.hpp"
@@ -53,6 +54,7 @@ int run_profile(const ProfileOptions& options) {
   if (options.cuda) settings.device = config::Device::cuda;
   if (!options.emulated.empty()) settings.emulated = config::emulated_hardware(options.emulated);
   const comm::Launch launch = comm::launch_from_environment();
+  if (launch.rank == 0) check_output("--out", options.out);
   const config::Profile profile = train::profile(settings, launch);
   if (launch.rank != 0) return 0;
   files::write_text(options.out, config::to_json(profile));
@@ -70,10 +72,10 @@ void add_profile(CLI::App& app, Action& action) {
   command
       ->add_option("--ranks", options->settings.ranks,
                    "Ranks, as threads of this process (default: one per core, or with --cuda per device)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command
       ->add_option("--threads", options->settings.threads, "Threads per rank (default: the cores divided by the ranks)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command->add_option("--precision", options->precisions, "Precisions to measure: fp32, fp64 or bf16 (default: fp32)")
       ->type_name("TYPE...");
   command

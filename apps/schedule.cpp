@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/errors.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "config/schedule_json.hpp"
 #include "files/disk.hpp"
@@ -105,12 +106,12 @@ void add_schedule(CLI::App& app, Action& action) {
   command
       ->add_option("--every", options->every,
                    "zeropp: micro-batches of a block (default: 2 * stages - 1, with which equal stages never idle)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command
       ->add_option(
           "--cap", options->cap,
           "zero-bubble, zb-v: maximum of activations held per stage, one per chunk and micro-batch (default: as 1F1B)")
-      ->check(CLI::PositiveNumber);
+      ->check(at_least(1));
   command
       ->add_option("--times", options->times,
                    "Times of forward, input gradient and weight gradient per stage, in any unit")

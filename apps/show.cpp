@@ -11,6 +11,7 @@
 #include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "base/wrapped_text.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
@@ -151,12 +152,11 @@ void add_show(CLI::App& app, Action& action) {
   command->add_flag("--shards", options->shards,
                     "plan: lists, too, which part of every parameter each rank has under each strategy");
   command->add_option("--bucket", options->bucket, "strategy: number of the bucket, from 0, the longest first")
-      ->check(CLI::NonNegativeNumber);
+      ->check(at_least(0));
   command->add_option("--step", options->step, "plan, batch, program: the step whose documents are taken")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000000));
-  command->add_option("--rank", options->rank, "program: prints only the tasks of this rank")
-      ->check(CLI::NonNegativeNumber);
+  command->add_option("--rank", options->rank, "program: prints only the tasks of this rank")->check(at_least(0));
   command
       ->add_option("--cluster", options->cluster,
                    "Hosts x devices, e.g. 2x8, a hostfile, or a cluster's name or file (default: all ranks on one "

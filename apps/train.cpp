@@ -168,11 +168,6 @@ void add_train(CLI::App& app, Action& action) {
       if (options->job.empty())
         throw UserError(
             "train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
-      // An empty name usually comes from an unset shell variable. Without a folder the run's results would be lost;
-      // without a checkpoint training would start anew.
-      if (options->out == "") throw UserError("--out is empty. Name the run folder, or leave the option out.");
-      if (options->resume == "")
-        throw UserError("--resume is empty. Name a checkpoint or a run folder, or leave the option out.");
       std::vector<config::Override> overrides = config::overrides_of(options->sets);
       const auto add = [&](const char* option, const char* key, const auto& value) {
         if (value) overrides.push_back({fmt::format("{} {}", option, *value), key, *value});
@@ -180,8 +175,6 @@ void add_train(CLI::App& app, Action& action) {
       add("--ranks", "run.ranks", options->ranks);
       add("--steps", "run.steps", options->steps);
       add("--out", "run.out", options->out);
-      if (options->emulate == "")
-        throw UserError("--emulate is empty. Name a cluster, such as 2x4:200Mbit/s,800Mbit/s,40MiB.");
       add("--emulate", "run.emulate", options->emulate);
       const comm::Launch launch = comm::launch_from_environment();
       train::TrainSettings settings = job_to_train(options->job, overrides, launch);

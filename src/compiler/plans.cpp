@@ -3,6 +3,7 @@
 #include <set>
 
 #include "base/errors.hpp"
+#include "base/text.hpp"
 #include "compiler/assemble.hpp"
 #include "compiler/compile.hpp"
 #include "compiler/local_stage.hpp"
@@ -46,6 +47,13 @@ DType compute_type(const ir::StageCode& stage) {
 
 CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy, const cluster::Cluster& cluster,
                                   const CodeOptions& how) {
+  for (size_t i = 0; i < strategy.splits.size(); ++i)
+    if (const std::string& name = strategy.splits[i].parameter; std::ranges::none_of(
+            graph.params(), [&](const ir::Param& param) { return matches_wildcard(name, param.name); }))
+      user_error(
+          "strategy \"{}\": splits[{}].parameter = \"{}\" is no parameter of the model. `switchyard show model` lists "
+          "them.",
+          strategy.name, i, name);
   CompiledStrategy compiled;
   compiled.groups = compile(graph, strategy, cluster, how);
   compiled.maps = param_maps(graph, strategy, compiled.groups);

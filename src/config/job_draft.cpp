@@ -67,6 +67,7 @@ class Resolver {
   void copy_given_model_keys(ModelConfig base);
   void resolve_sources();
   void resolve_sources(const std::string& list, std::vector<DataSource>& sources);
+  void check_rope_scaling();
   void check_batch();
   void check_optimizer();
   void resolve_buckets();
@@ -115,6 +116,7 @@ void Resolver::resolve_model_settings() {
                     "and ffn_size.",
                     model_preset_names()));
   }
+  if (!path) check_rope_scaling();
 }
 
 /// A model from a folder has its settings from that folder, but for those that change with the context.
@@ -193,6 +195,14 @@ void Resolver::resolve_sources(const std::string& list, std::vector<DataSource>&
       error(key + ".name", fmt::format("{}.name = \"{}\" is also that of {}.{}. Give each source a name of its own.",
                                        key, source.name, list, other->second));
   }
+}
+
+// Scaling is off without a factor: whoever gives another key of it has forgotten that one.
+void Resolver::check_rope_scaling() {
+  if (job_.model.config.rope_scaling.factor != 0 || !draft_.misses("model.rope_scaling.factor")) return;
+  for (const KeyInfo& key : job_keys())
+    if (key.name.starts_with("model.rope_scaling.") && draft_.has(key.name))
+      return model_error(key.name, no_factor(key.name));
 }
 
 void Resolver::check_batch() {

@@ -87,7 +87,8 @@ Keys model_keys() {
           "the length of each document by itself.")
           .beside_path(),
       Scaling<&RopeScaling::factor>("model.rope_scaling.factor",
-                                    "How much longer the context becomes by rotary scaling; 0 disables it.")
+                                    "How much longer the context becomes by rotary scaling; 0 disables it. Needed "
+                                    "beside the other keys of rope_scaling.")
           .at_least(0)
           .beside_path(),
       Scaling<&RopeScaling::low_freq_factor>("model.rope_scaling.low_freq_factor",
@@ -330,7 +331,8 @@ Keys data_keys() {
                                              "always one.")
           .unit("steps")
           .at_least(0),
-      Validation<&ValidationSettings::sequences>("validation.sequences", "Documents of a validation, always the same.")
+      Validation<&ValidationSettings::sequences>("validation.sequences",
+                                                 "Documents of a validation, always the same; no more than there are.")
           .unit("documents")
           .at_least(1)
           .at_most(kMostDocuments),

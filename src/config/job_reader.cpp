@@ -192,6 +192,15 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   return items->get(index);
 }
 
+/// What an override takes the place of in its table: keys that exclude its own.
+std::vector<std::string> replaced_by(const std::string& key) {
+  if (key == "batch.sequences") return {"tokens"};
+  if (key == "batch.tokens") return {"sequences"};
+  const std::string other = key == "model.preset" ? "path" : key == "model.path" ? "preset" : "";
+  if (other.empty()) return {};
+  return {other, "architecture", "hidden_size", "layers", "heads", "kv_heads", "head_dim", "ffn_size"};
+}
+
 void Reader::override_value(toml::table& root, const Override& given) {
   const std::string& name = given.key;
   const std::vector<std::string> parts = key_parts(name);
@@ -217,6 +226,7 @@ void Reader::override_value(toml::table& root, const Override& given) {
                 fmt::format("the value of {} is not UTF-8 text, as job files require. Use other characters.", name));
     return;
   }
+  for (const std::string& replaced : replaced_by(name)) table->erase(replaced);
   if (given.written)
     table->insert_or_assign(parts.back(), *set_value(*text, key).get("value"));
   else if (text)

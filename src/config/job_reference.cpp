@@ -65,8 +65,9 @@ Section section_of(const std::string& name) {
 }
 
 constexpr const char* kBucketRemark =
-    "One table per range of document lengths, longest first; a bucket holds the documents that are longer than the "
-    "next bucket's max_length, up to its own. A single bucket is a static strategy.";
+    "One table per range of document lengths, longest first; without any, or where all have the strategy \"auto\", the "
+    "planner chooses. A bucket holds the documents that are longer than the next bucket's max_length, up to its own. A "
+    "single bucket is a static strategy.";
 
 constexpr const char* kSourceRemark =
     "One table per corpus, in place of data.path or validation.path. Batches take the next document from the source "

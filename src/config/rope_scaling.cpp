@@ -1,5 +1,7 @@
 #include "config/rope_scaling.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -59,6 +61,10 @@ std::string_view name_of(RopeScalingType type) {
       return "dynamic";
   }
   throw InternalError("name_of: unknown type of rotary scaling");
+}
+
+std::string no_factor(std::string_view key) {
+  return fmt::format("{} has no effect without model.rope_scaling.factor. Give one of at least 1, or remove it.", key);
 }
 
 void validate(const RopeScaling& scaling) {

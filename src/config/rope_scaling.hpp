@@ -2,6 +2,7 @@
 // queries and keys. Formulas and names are those of Hugging Face's rope_scaling.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -39,6 +40,9 @@ struct Rotation {
 };
 /// document: its tokens, which only `dynamic` reads.
 Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling, i64 document = 0);
+
+/// What is wrong with a job that gives another key of rope_scaling, but no factor.
+std::string no_factor(std::string_view key);
 
 /// "llama3", "linear", "yarn", "dynamic".
 std::string_view name_of(RopeScalingType type);

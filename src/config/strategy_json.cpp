@@ -175,7 +175,7 @@ std::string to_json(const Strategy& strategy) {
 }
 
 Strategy strategy_from_json(const std::string& text, const std::string& origin) {
-  const Json document = parse_json(text, origin, "Fix the file, or print a fresh one with `switchyard show plan`.");
+  const Json document = parse_json(text, origin, "Fix the file, or print a fresh one with `switchyard show strategy`.");
   const Node root(document, origin, "");
   root.expect_keys({"name", "groups", "splits", "recompute", "schedule", "chunks", "activation_cap",
                     "sequence_parallel", "micro_batch_tokens", "micro_batch_sequences", "paired", "packing",

@@ -73,6 +73,8 @@ Corpus::Corpus(std::string origin, MappedFile data, MappedFile index_file)
       index_file_(std::move(index_file)),
       index_(parse_index(index_file_.bytes(), origin_ + ".idx", static_cast<i64>(data_.bytes().size()))) {}
 
+i64 Corpus::all_tokens() const { return static_cast<i64>(data_.bytes().size()) / size_of(index_.type()); }
+
 Corpus Corpus::open(const std::filesystem::path& path) {
   constexpr const char* kRemedy = "Give the folder that `switchyard data prepare` wrote, in a job as data.path.";
   const std::filesystem::path prefix = prefix_of(path);
@@ -90,7 +92,7 @@ Corpus Corpus::open(const std::filesystem::path& path) {
 }
 
 void Corpus::take_mask(MappedFile mask) {
-  const auto tokens = static_cast<i64>(data_.bytes().size()) / size_of(index_.type());
+  const i64 tokens = all_tokens();
   if (std::cmp_not_equal(mask.bytes().size(), tokens))
     user_error(
         "{0}.mask: {1} bytes, but {0}.bin has {2} tokens: it is of other data. Prepare the data again with "

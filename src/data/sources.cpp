@@ -25,6 +25,12 @@ std::vector<Source> opened(const std::vector<config::DataSource>& named) {
 
 }  // namespace
 
+std::vector<CorpusSize> sizes_of(const std::vector<Source>& sources) {
+  std::vector<CorpusSize> sizes;
+  for (const Source& source : sources) sizes.push_back({source.corpus.documents(), source.corpus.all_tokens()});
+  return sizes;
+}
+
 std::vector<Source> open_sources(const config::Job& job) {
   std::vector<Source> sources = opened(config::sources_of(job));
   if (sources.empty())

@@ -17,6 +17,13 @@ struct Source {
   Corpus corpus;
 };
 
+/// What tells one corpus from another that was prepared in its place.
+struct CorpusSize {
+  i64 documents = 0, tokens = 0;
+  bool operator==(const CorpusSize&) const = default;
+};
+std::vector<CorpusSize> sizes_of(const std::vector<Source>& sources);
+
 /// Opens data.path or all of [[data.source]].
 /// errors  UserError as Corpus::open; no data at all; sources that were prepared with different tokenizers, by the
 ///         checksums in their meta.json, or by the vocabulary size where one has no checksum

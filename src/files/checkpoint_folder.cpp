@@ -156,7 +156,9 @@ std::vector<DataPlace> places_of(const json& object) {
                       .epoch = source.at("epoch").get<i64>(),
                       .position = source.at("position").get<i64>(),
                       .offset = source.at("offset").get<i64>(),
-                      .drawn = source.value("drawn", 0.0)});
+                      .drawn = source.value("drawn", 0.0),
+                      .documents = source.value("documents", i64{0}),
+                      .tokens = source.value("corpus_tokens", i64{0})});
   return places;
 }
 
@@ -167,7 +169,11 @@ void write_meta(const fs::path& checkpoint, const CheckpointMeta& meta) {
       {"step", meta.step},           {"updates", meta.updates},   {"tokens", meta.tokens},          {"seed", meta.seed},
       {"decay_end", meta.decay_end}, {"schedule", meta.schedule}, {"fingerprint", meta.fingerprint}};
   for (const DataPlace& place : meta.places) {
-    json entry = {{"epoch", place.epoch}, {"position", place.position}, {"offset", place.offset}};
+    json entry = {{"epoch", place.epoch},
+                  {"position", place.position},
+                  {"offset", place.offset},
+                  {"documents", place.documents},
+                  {"corpus_tokens", place.tokens}};
     if (place.source.empty()) {
       object.update(entry);
     } else {

@@ -18,11 +18,13 @@
 
 namespace switchyard::files {
 
-/// Where a run draws next from a corpus. source: its name; empty if it is the only one and has none.
+/// Where a run draws next from a corpus. source: its name; empty if it is the only one and has none. documents, tokens:
+/// of the whole corpus; 0 where an earlier version did not keep them.
 struct DataPlace {
   std::string source;
   i64 epoch = 0, position = 0, offset = 0;
   double drawn = 0;  // tokens drawn so far, each over the source's weight at that time
+  i64 documents = 0, tokens = 0;
   bool operator==(const DataPlace&) const = default;
 };
 

@@ -214,17 +214,22 @@ void write_part(const std::filesystem::path& folder, const StatePart& part, cons
   model.finish();
 }
 
-std::vector<files::DataPlace> places_of(const config::Job& job, data::Cursor cursor) {
+std::vector<files::DataPlace> places_of(const config::Job& job, const TrainState& state) {
+  data::Cursor cursor = state.cursor;
   const std::vector<config::DataSource> sources = config::sources_of(job);
   if (cursor.empty()) cursor.resize(sources.size());  // before the first step
   check(cursor.size() == sources.size(), "a cursor of {} places, but {} sources", cursor.size(), sources.size());
   std::vector<files::DataPlace> places;
-  for (size_t s = 0; s < sources.size(); ++s)
+  for (size_t s = 0; s < sources.size(); ++s) {
+    const data::CorpusSize corpus = s < state.corpora.size() ? state.corpora[s] : data::CorpusSize{};
     places.push_back({.source = sources[s].name,
                       .epoch = cursor[s].epoch,
                       .position = cursor[s].position,
                       .offset = cursor[s].offset,
-                      .drawn = cursor[s].drawn});
+                      .drawn = cursor[s].drawn,
+                      .documents = corpus.documents,
+                      .tokens = corpus.tokens});
+  }
   return places;
 }
 
@@ -305,7 +310,7 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
     meta.decay_end = state.decay_end;
     meta.schedule = state.schedule;
     meta.seed = job.seed;
-    meta.places = places_of(job, state.cursor);
+    meta.places = places_of(job, state);
     meta.fingerprint = fingerprint_of(job.model.config);
     files::write_meta(writer->folder(), meta);
     check_others();
@@ -343,12 +348,15 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
       if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
   load_residuals(manifest, state, plans, store);
+  std::vector<data::CorpusSize> corpora;
+  for (const files::DataPlace& drawn : meta.places) corpora.push_back({drawn.documents, drawn.tokens});
   return {.step = meta.step,
           .updates = meta.updates,
           .tokens = meta.tokens,
           .cursor = cursor_of(job, meta, place.folder.string()),
           .decay_end = meta.decay_end,
-          .schedule = meta.schedule};
+          .schedule = meta.schedule,
+          .corpora = std::move(corpora)};
 }
 
 }  // namespace switchyard::train

@@ -10,6 +10,7 @@
 #include "comm/joint_work.hpp"
 #include "config/job.hpp"
 #include "data/sampler.hpp"
+#include "data/sources.hpp"
 #include "files/manifest.hpp"
 #include "files/model_folder.hpp"
 #include "runtime/store.hpp"
@@ -23,6 +24,7 @@ struct TrainState {
   data::Cursor cursor;
   i64 decay_end = 0;
   std::string schedule{};
+  std::vector<data::CorpusSize> corpora{};
 };
 
 /// What a rank writes: master weights and moments of every box of home that it owns, and its residuals.

@@ -42,6 +42,17 @@ std::string data_words(const std::vector<config::DataSource>& sources) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// Their devices are paid for.
+std::vector<int> idle_ranks(const config::Job& job, int ranks) {
+  std::vector<int> idle;
+  for (int rank = 0; rank < ranks; ++rank)
+    if (std::ranges::none_of(job.buckets, [&](const config::Bucket& bucket) {
+          return std::ranges::binary_search(bucket.strategy.ranks(), rank);
+        }))
+      idle.push_back(rank);
+  return idle;
+}
+
 }  // namespace
 
 std::vector<std::string> start_banner(const config::Job& job, const StartFacts& facts) {
@@ -59,6 +70,11 @@ std::vector<std::string> start_banner(const config::Job& job, const StartFacts& 
           ? fmt::format("memory    {} of {} a rank in the first step", format_bytes(facts.predicted),
                         format_bytes(budget))
           : fmt::format("memory    {} a rank in the first step, without a budget", format_bytes(facts.predicted))};
+  if (const std::vector<int> idle = idle_ranks(job, facts.cluster.ranks()); !idle.empty())
+    lines.push_back(fmt::format("idle      {}: no strategy uses {}",
+                                idle.size() > 1 ? fmt::format("{} ranks, the first is {}", idle.size(), idle.front())
+                                                : fmt::format("rank {}", idle.front()),
+                                idle.size() > 1 ? "them" : "it"));
   if (!job.run.emulate.empty())
     lines.push_back(
         fmt::format("emulated  {}: times of steps are those on this cluster, with cores of this machine as "

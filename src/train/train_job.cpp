@@ -91,6 +91,7 @@ class JobOnRank {
                                                               : weights_from(plans_.graph(), job_.model.path));
     });
     rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
+    expect_corpora();
     if (state_.step > job_.run.steps)
       user_error(
           "run.steps = {}, but --resume {} goes on from step {}. Raise run.steps, or resume from an earlier "
@@ -227,16 +228,29 @@ class JobOnRank {
     });
   }
 
+  // The order of documents, and so the place in it, is that of one corpus.
+  void expect_corpora() {
+    const std::vector<data::CorpusSize> now = data::sizes_of(sources_), then = std::exchange(state_.corpora, now);
+    for (size_t source = 0; source < std::min(now.size(), then.size()); ++source)
+      if (then[source].documents > 0 && then[source] != now[source])
+        user_error(
+            "--resume {}: the checkpoint's place is in a corpus of {} documents with {} tokens, but {} has {} with {}: "
+            "others would be drawn than were left. Resume with that corpus, or start a new run from the checkpoint's "
+            "model (model.path).",
+            resumed_, then[source].documents, then[source].tokens, sources_[source].corpus.folder(),
+            now[source].documents, now[source].tokens);
+  }
+
   // Before the first step runs: what is trained, how, and in how much memory.
   void announce() {
     const std::vector<i64> peaks =
         comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "predicted memory",
                                 kBeforeTheFirstStep, rank_.predicted().total);
-    if (fabric_.rank() != 0) return;  // the others need not read the lengths of all documents
+    if (fabric_.rank() != 0) return;
     i64 documents = 0, tokens = 0;
-    for (const data::Source& source : sources_) {
-      documents += source.corpus.documents();
-      for (i64 document = 0; document < source.corpus.documents(); ++document) tokens += source.corpus.length(document);
+    for (const data::CorpusSize& corpus : state_.corpora) {
+      documents += corpus.documents;
+      tokens += corpus.tokens;
     }
     for (const std::string& line : start_banner(job_, {.documents = documents,
                                                       .tokens = tokens,

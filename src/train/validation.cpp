@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
+#include <tuple>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -39,7 +42,13 @@ std::vector<data::Sequence> first_documents(const config::Job& job, const std::v
   config::Job drawn = job;
   drawn.batch.sequences = count;
   drawn.batch.tokens = 0;
-  return data::sampler_of(sources, drawn).batch({}).sequences;
+  const std::vector<data::Sequence> all = data::sampler_of(sources, drawn).batch({}).sequences;
+  std::vector<data::Sequence> once;
+  std::set<std::tuple<int, i64, i64>> taken;
+  std::ranges::copy_if(all, std::back_inserter(once), [&](const data::Sequence& sequence) {
+    return taken.insert({sequence.source, sequence.document, sequence.first}).second;
+  });
+  return once;
 }
 
 Validation::Validation(const config::Job& job, const std::vector<data::Source>& sources, Rank& rank,

@@ -47,6 +47,21 @@ TEST(JobDraft, a_model_is_a_preset_a_path_or_sizes) {
             "job.toml:2: model.preset = \"8b\" is unknown. Use one of " + model_preset_names() + ".");
 }
 
+TEST(JobDraft, rope_scaling_without_a_factor_is_no_scaling) {
+  const std::string wrong =
+      "model.rope_scaling.type has no effect without model.rope_scaling.factor. Give one of at "
+      "least 1, or remove it.";
+  const auto model = [](const std::string& keys) { return "[model]\npreset = \"3b\"\n" + keys + kRest; };
+  EXPECT_THAT(error(model("rope_scaling = { type = \"yarn\", original_context = 64 }\n")), HasSubstr(wrong));
+  EXPECT_EQ(error(model("rope_scaling = { type = \"yarn\", factor = 0.0 }\n")), "no error") << "it is off";
+  Job job = job_from_toml("[model]\npath = \"x\"\nrope_scaling.type = \"yarn\"\n" + kRest, "job.toml");
+  EXPECT_EQ(message_of([&] { resolve_model(job, model_preset("3b")); }), wrong);
+  ModelConfig scaled = model_preset("3b");
+  scaled.rope_scaling = {.factor = 8, .original_context = 16};
+  resolve_model(job, scaled);
+  EXPECT_EQ(job.model.config.rope_scaling.factor, 8);
+}
+
 TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   const auto resolved = [](const std::string& keys, ModelConfig folder) {
     folder.max_positions = 32;
@@ -172,8 +187,11 @@ TEST(JobDraft, heads_must_divide_the_hidden_size_unless_the_head_size_is_given) 
 }
 
 TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
-  EXPECT_THAT(error_with("batch.sequences=5"),
-              HasSubstr("batch.sequences and batch.tokens exclude each other. Keep one."));
+  const std::string both = "batch = { sequences = 5, tokens = 9, context = 64 }\n";
+  EXPECT_THAT(error(both), HasSubstr("batch.sequences and batch.tokens exclude each other. Keep one."));
+  const Job replaced = good({"batch.sequences=5"});
+  EXPECT_EQ(replaced.batch.sequences, 5) << "an override takes the place of the other one";
+  EXPECT_EQ(replaced.batch.tokens, 0);
   const std::string bare =
       error("[model]\npreset = \"3b\"\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n");
   EXPECT_THAT(bare, HasSubstr("the batch has no size. Give batch.sequences or batch.tokens."));
@@ -369,8 +387,8 @@ TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent)
 }
 
 TEST(JobDraft, errors_of_every_kind_come_together) {
-  const std::string text =
-      error(good_job(), {"run.stps=5", "bucket.1.strategy=1,6,1", "optimizer.min_lr=1", "batch.sequences=5"});
+  const std::string text = error(good_job(), {"run.stps=5", "bucket.1.strategy=1,6,1", "optimizer.min_lr=1",
+                                              "fabric.token=a", "fabric.token_file=b"});
   EXPECT_THAT(text, HasSubstr("4 errors in the job:"));
   EXPECT_THAT(text, HasSubstr("run.stps is not a key."));
   EXPECT_THAT(text, HasSubstr("exclude each other"));

@@ -28,6 +28,19 @@ def one_checkpoint(job, **changes):
     return job(run={"steps": 1, "checkpoint_every": 1}, fabric={"timeout": f"{TIMEOUT} s", "strict": True}, **changes)
 
 
+def test_a_run_goes_on_only_with_its_corpus(job, tmp_path):
+    out = tmp_path / "out"
+    tiny.train(job(run={"steps": 1}), "--out", out)
+    tiny.write_corpus(tmp_path / "other", tiny.random_documents(3, 400))
+    other = ["--resume", out, "--steps", "2", "--set", f"data.path={tmp_path / 'other'}"]
+    result = tiny.run(tiny.command(tmp_path / "job.toml", "--out", out, *other))
+    assert result.returncode == USER_ERROR
+    assert "the checkpoint's place is in a corpus of " in result.stderr and "has 400 with " in result.stderr
+    meta = out / "checkpoints/step-00000001/meta.json"
+    assert '"documents"' in meta.read_text()
+    tiny.train(tmp_path / "job.toml", "--out", out, "--resume", out, "--steps", "2")
+
+
 def test_every_rank_writes_its_own_part(job, tmp_path):
     """Of the model, and of the optimizer's state, which two replicas divide."""
     out, counts = tmp_path / "out", [tmp_path / "bytes-0", tmp_path / "bytes-1"]

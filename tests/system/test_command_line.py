@@ -109,9 +109,36 @@ def test_a_name_that_is_no_text_is_refused(job, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.toml"]
 
 
-@pytest.mark.parametrize("option", ["--out", "--resume"])
-def test_an_empty_name_is_refused(job, option):
-    assert refusal(tiny.command(job(), option, "")).startswith(f"{option} is empty. Name ")
+@pytest.mark.parametrize("words, name", [
+    (["train", "JOB", "--out", ""], "--out"), (["train", "JOB", "--resume="], "--resume"),
+    (["simulate", "JOB", "--cluster", "demo", "--report", ""], "--report"), (["export", "run", "--out", ""], "--out"),
+    (["evaluate", "", "--data", "data"], "argument 2"), (["data", "prepare", "--input", "", "--out", "x"], "--input")])
+def test_an_empty_name_is_refused(job, words, name):
+    words = [str(job()) if word == "JOB" else word for word in words]
+    assert refusal([tiny.PROGRAM, *words]) == f"{name} is empty. Give it a value, or leave it out."
+
+
+@pytest.mark.parametrize("command", [["plan", "JOB", "--cluster", "demo"], ["profile", "--quick"]])
+def test_a_file_that_cannot_be_written_is_known_before_the_work(job, tmp_path, command):
+    words = [str(job()) if word == "JOB" else word for word in command]
+    refused = refusal([tiny.PROGRAM, *words, "--out", tmp_path])
+    assert refused == f"--out {tmp_path}: this is a folder. Name a file."
+    refused = refusal([tiny.PROGRAM, *words, "--out", tmp_path / "none/x"])
+    assert refused == f"--out {tmp_path}/none/x: there is no folder {tmp_path}/none. Make it, or name another file."
+
+
+def test_numbers_too_small_are_refused_with_what_is_needed(job):
+    refused = refusal([tiny.PROGRAM, "plan", job(), "--cluster", "demo", "--ranks", "0"])
+    assert refused.startswith("--ranks: 0 is not a whole number of at least 1.")
+
+
+def test_options_replace_what_their_keys_exclude(job):
+    path = job()
+    path.write_text(path.read_text().replace("sequences = 8", "tokens = 100"))
+    done = tiny.run([tiny.PROGRAM, "show", "batch", path, "--sequences", "3"])
+    assert done.returncode == 0 and "3 documents" in done.stdout, done
+    done = tiny.run([tiny.PROGRAM, "show", "model", path, "--model", "7b"])
+    assert done.returncode == 0 and "4096" in done.stdout, done
 
 
 # ---- numbers and words

@@ -78,7 +78,7 @@ def test_a_step_that_needs_more_than_a_device_has_is_refused(profile, job, tmp_p
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    (["--emulate", ""], "--emulate is empty. Name a cluster, such as 2x4:200Mbit/s,800Mbit/s,40MiB."),
+    (["--emulate", ""], "--emulate is empty. Give it a value, or leave it out."),
     (["--emulate", "2x2"], 'the emulated cluster "2x2" says which hosts there are, but not what their links'),
     (["--emulate", "2x2:1Mbit/s,1GiB"], "needs three things behind the colon"),
     (["--emulate", TWO_HOSTS, "--ranks", "2"], f"run.ranks = 2, but the emulated cluster {TWO_HOSTS} has 4 devices."),

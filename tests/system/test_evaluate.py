@@ -71,6 +71,10 @@ def test_longer_documents_are_split_and_so_many_are_taken(trained, data):
     assert figures["tokens"] <= 300 and "loss/to 100" not in figures
 
 
+def test_no_document_is_counted_twice(trained, data):
+    assert evaluate(trained[0], data, "--sequences", 1000) == evaluate(trained[0], data)
+
+
 def test_one_of_several_processes_prints(trained, data):
     words = [tiny.PROGRAM, "evaluate", str(trained[0]), "--data", str(data), "--set", "run.precision=fp64"]
     processes = tiny.start_ranks([words] * 2)

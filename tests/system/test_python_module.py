@@ -230,7 +230,7 @@ def test_the_example_of_the_readme_works(tmp_path, monkeypatch):
     example = re.search(r"^```python\n(.*?)^```", (tiny.ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)[1]
     corpus = tiny.write_corpus(tmp_path / "data" / "python", tiny.random_documents(3, 20))
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, "1,1,1")], run={"steps": 1})
-    tiny.train(job, "--out", tmp_path / "out" / "demo")
+    tiny.train(job, "--out", tmp_path / "runs/demo/plan-1")
     (tmp_path / "demo").symlink_to(tiny.ROOT / "demo")
     monkeypatch.chdir(tmp_path)
     names = {}

@@ -46,6 +46,22 @@ TEST(StartBanner, a_single_strategy_has_no_lengths_and_no_budget_is_said) {
   EXPECT_EQ(lines[5], "memory    48 MiB a rank in the first step, without a budget");
 }
 
+TEST(StartBanner, ranks_that_no_strategy_uses_are_named) {
+  const config::Job job = config::job_from_toml(
+      kJob + "batch = { sequences = 8, context = 512 }\nbucket = [{ max_length = 512, strategy = \"2,1,1\" }]\n",
+      "job.toml");
+  const auto last_line = [&](int ranks) {
+    return start_banner(job, {.work = {},
+                              .precision = {DType::f32, DType::f32},
+                              .cluster = cluster::uniform(1, ranks),
+                              .predicted = {1}})
+        .back();
+  };
+  EXPECT_THAT(last_line(2), testing::StartsWith("memory"));
+  EXPECT_EQ(last_line(3), "idle      rank 2: no strategy uses it");
+  EXPECT_EQ(last_line(5), "idle      3 ranks, the first is 2: no strategy uses them");
+}
+
 TEST(StartBanner, an_emulated_cluster_is_named) {
   const config::Job job = config::job_from_toml(
       kJob +
