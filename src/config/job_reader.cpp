@@ -192,13 +192,14 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   return items->get(index);
 }
 
-/// What an override takes the place of in its table: keys that exclude its own.
-std::vector<std::string> replaced_by(const std::string& key) {
-  if (key == "batch.sequences") return {"tokens"};
-  if (key == "batch.tokens") return {"sequences"};
-  const std::string other = key == "model.preset" ? "path" : key == "model.path" ? "preset" : "";
-  if (other.empty()) return {};
-  return {other, "architecture", "hidden_size", "layers", "heads", "kv_heads", "head_dim", "ffn_size"};
+/// Whether an override of one key takes the place of another one, which excludes it.
+bool replaces(std::string_view name, const KeyInfo& other) {
+  constexpr std::string_view kSizes[] = {"model.path",  "model.architecture", "model.hidden_size", "model.layers",
+                                         "model.heads", "model.kv_heads",     "model.head_dim",    "model.ffn_size"};
+  if (name == "batch.sequences") return other.name == "batch.tokens";
+  if (name == "batch.tokens") return other.name == "batch.sequences";
+  if (name == "model.preset") return std::ranges::count(kSizes, other.name) > 0;
+  return name == "model.path" && other.name.starts_with("model.") && other.name != name && !other.beside_path;
 }
 
 void Reader::override_value(toml::table& root, const Override& given) {
@@ -226,7 +227,8 @@ void Reader::override_value(toml::table& root, const Override& given) {
                 fmt::format("the value of {} is not UTF-8 text, as job files require. Use other characters.", name));
     return;
   }
-  for (const std::string& replaced : replaced_by(name)) table->erase(replaced);
+  for (const KeyInfo& other : job_keys())
+    if (replaces(name, other)) table->erase(last_part(other.name));
   if (given.written)
     table->insert_or_assign(parts.back(), *set_value(*text, key).get("value"));
   else if (text)

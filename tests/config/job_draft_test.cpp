@@ -192,6 +192,8 @@ TEST(JobDraft, a_batch_is_counted_in_sequences_or_tokens) {
   const Job replaced = good({"batch.sequences=5"});
   EXPECT_EQ(replaced.batch.sequences, 5) << "an override takes the place of the other one";
   EXPECT_EQ(replaced.batch.tokens, 0);
+  EXPECT_EQ(good({"model.path=folder"}).model.path, "folder") << "and of sizes";
+  EXPECT_EQ(good({"model.preset=3b"}).model.config.hidden_size, model_preset("3b").hidden_size);
   const std::string bare =
       error("[model]\npreset = \"3b\"\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n");
   EXPECT_THAT(bare, HasSubstr("the batch has no size. Give batch.sequences or batch.tokens."));

@@ -469,7 +469,7 @@ def test_memory_is_reported_by_the_budget(job):
 
 @pytest.mark.parametrize("words, told", [
     (["--cluster", "nowhere"], "is neither a file nor a known name"),
-    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "cannot write /nowhere/planned.toml")], ids=["cluster", "out"])
+    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "there is no folder /nowhere")], ids=["cluster", "out"])
 def test_what_cannot_be_is_reported(job, words, told):
     result = tiny.run([tiny.PROGRAM, "plan", job, *words])
     assert result.returncode == 2 and told in result.stderr, result.stderr
