@@ -155,15 +155,12 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
     hardware.overlaps_collectives = placed.overlaps_collectives;
-    std::vector<Links> links;
-    const auto measure_links_again = [&] {
-      if (settings.emulated) return;
+    if (!settings.emulated) {
       progress.show("links", 0);
       on_devices(
           fabric, rank.device, [] { return DeviceChannels{{kLinkChannel}}; }, patient,
-          [&](comm::Fabric& fabric) { links.push_back(measure_links(barrier, fabric, rank, hardware)); });
-    };
-    measure_links_again();
+          [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
+    }
     for (const Precision& precision : with_states(settings.precisions)) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
       OperatorProfile operators =
@@ -177,8 +174,6 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       hardware.device.host_launch = operators.host_launch;
       mine.machine.speed_change = std::max(mine.machine.speed_change, operators.speed_change);
     }
-    measure_links_again();
-    if (!links.empty()) set_links(links, hardware);
     progress.show("codecs", 0);
     hardware.device.codecs = profile_codecs(barrier, settings.emulated ? thread_seconds : wall_seconds);
     if (settings.emulated) hardware = config::with_cores(*settings.emulated, hardware.device);

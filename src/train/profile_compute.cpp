@@ -13,7 +13,6 @@
 #include <ranges>
 
 #include "batch/planner.hpp"
-#include "comm/host_fabric.hpp"
 #include "comm/measure.hpp"
 #include "compiler/job_plans.hpp"
 #include "kernels/matmul_rate.hpp"
@@ -349,10 +348,9 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
   OperatorProfile profile;
   const std::vector<Subject> all = subjects(settings.device.is_cpu(), head_dim, quick);
   HeadStart head_start(settings.device);
-  comm::HostFabric host(barrier.fabric());  // slow links would take the time of further rounds
   std::vector<std::unique_ptr<ProfiledModel>> models;
   for (const Subject& subject : all)
-    models.push_back(std::make_unique<ProfiledModel>(subject, host, precision, settings, head_start));
+    models.push_back(std::make_unique<ProfiledModel>(subject, barrier.fabric(), precision, settings, head_start));
   Movers movers(barrier, precision.state, settings.device);
   const auto products = [&] {
     return kernels::matmul_rate(runtime::scalar_type(precision.compute), settings.device, Seconds{0.05}, clock).count;

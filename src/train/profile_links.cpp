@@ -25,9 +25,8 @@ using cluster::Link;
 constexpr i64 kLeast = 64;  // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 constexpr std::chrono::microseconds kLate{300};
-constexpr double kDivided = 1.5;                                // as crowded: pairs share a port
 constexpr double kMostLatency = 0.9;                            // of any message's time
-constexpr double kTooLong = 0.1;                                // seconds of a message
+constexpr double kTooLong = 0.4;                                // seconds of a message
 constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;  // bytes; in a step, sent data is rarely in the cache
 
 class LinkProfiler {
@@ -37,27 +36,30 @@ class LinkProfiler {
 
   // Empty if no two ranks have such a link. Between hosts, one pair for each two hosts shows the rate of a port, and
   // all pairs together whether they share it.
-  std::optional<LinkTimes> measure(Link link, int devices_per_host) {
+  std::optional<cluster::LinkClass> measure(Link link, int devices_per_host) {
     const std::optional<int> peer = peer_over(link);
     const double paired = barrier_.mean({peer ? 1.0 : 0.0})[0];
     if (paired == 0) return std::nullopt;
     const bool may_share = link == Link::inter_host && devices_per_host > 1;
     const std::optional<int> alone = may_share && fabric_.rank() % devices_per_host != 0 ? std::nullopt : peer;
     latency_ = exchange_and_answer(alone, kLeast, false) / 2;
-    LinkTimes found{.latency = latency_};
+    std::vector<std::pair<double, double>> times;  // bytes, seconds
     for (const i64 bytes : kSizes) {
-      found.times.emplace_back(bytes, exchange_time(alone, bytes, false));
-      if (found.times.back().second > kTooLong / 4) break;
+      times.emplace_back(bytes, exchange_time(alone, bytes, false));
+      if (times.back().second > kTooLong / 4) break;
     }
-    const auto [bytes, seconds] = found.times.back();
+    const auto [bytes, seconds] = times.back();
     const i64 largest = static_cast<i64>(bytes);
+    cluster::LinkClass found = link_of(latency_, std::move(times));
     found.sum_share = std::min(1.0, seconds / exchange_time(alone, largest, true));
-    if (may_share) found.crowded = exchange_time(peer, largest, false) / seconds;
+    if (may_share && exchange_time(peer, largest, false) > kDivided * seconds) found.shared_by = devices_per_host;
     found.overlap_slowdown = slowdown(peer, largest, paired);
     return found;
   }
 
  private:
+  static constexpr double kDivided = 1.5;
+
   // The neighbouring rank on the same host, or the rank in the same place of the neighbouring host: both ends agree on
   // the pairs.
   std::optional<int> peer_over(Link link) const {
@@ -183,29 +185,6 @@ double sustained_rate(double latency, const std::vector<std::pair<double, double
   return rate;
 }
 
-// Means over measurements, of which some may have left out the largest messages, as these took too long.
-cluster::LinkClass mean_of(std::span<const Links> measured, std::optional<LinkTimes> Links::*which,
-                           int devices_per_host) {
-  LinkTimes sum{
-      .latency = 0, .times = (measured.front().*which)->times, .sum_share = 0, .crowded = 0, .overlap_slowdown = 0};
-  for (auto& [bytes, seconds] : sum.times) seconds = 0;
-  const double share = 1 / static_cast<double>(measured.size());
-  for (const Links& links : measured) {
-    const LinkTimes& one = *(links.*which);
-    sum.latency += share * one.latency;
-    sum.times.resize(std::min(sum.times.size(), one.times.size()));
-    for (size_t i = 0; i < sum.times.size(); ++i) sum.times[i].second += share * one.times[i].second;
-    sum.sum_share += share * one.sum_share;
-    sum.crowded += share * one.crowded;
-    sum.overlap_slowdown += share * one.overlap_slowdown;
-  }
-  cluster::LinkClass link = link_of(sum.latency, std::move(sum.times));
-  link.sum_share = sum.sum_share;
-  if (sum.crowded > kDivided) link.shared_by = devices_per_host;
-  link.overlap_slowdown = sum.overlap_slowdown;
-  return link;
-}
-
 }  // namespace
 
 cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>> times) {
@@ -219,21 +198,13 @@ cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>
   return link;
 }
 
-Links measure_links(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings,
-                    const cluster::Hardware& hardware) {
+void profile_links(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings,
+                   cluster::Hardware& hardware) {
   LinkProfiler profiler(barrier, fabric, settings);
-  Links found{.intra_host = profiler.measure(Link::intra_host, hardware.devices_per_host), .inter_host = {}};
-  if (hardware.hosts > 1) found.inter_host = profiler.measure(Link::inter_host, hardware.devices_per_host);
-  return found;
-}
-
-void set_links(std::span<const Links> measured, cluster::Hardware& hardware) {
-  const auto mean = [&](std::optional<LinkTimes> Links::*which) {
-    return mean_of(measured, which, hardware.devices_per_host);
-  };
   // A single rank has no link to measure; messages to itself cost nothing.
-  hardware.intra_host = measured.front().intra_host ? mean(&Links::intra_host) : cluster::LinkClass{{0}, {1e12}};
-  if (measured.front().inter_host) hardware.inter_host = mean(&Links::inter_host);
+  hardware.intra_host =
+      profiler.measure(Link::intra_host, hardware.devices_per_host).value_or(cluster::LinkClass{{0}, {1e12}});
+  if (hardware.hosts > 1) hardware.inter_host = profiler.measure(Link::inter_host, hardware.devices_per_host);
   const cluster::LinkClass& usual = hardware.inter_host ? *hardware.inter_host : hardware.intra_host;
   hardware.overlap_slowdown = std::max(1.0, usual.overlap_slowdown);
 }

@@ -1,8 +1,6 @@
 // Links under load: pairs of ranks exchange messages at the same time.
 #pragma once
 
-#include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -17,25 +15,10 @@ namespace switchyard::train {
 /// curve has shares of it.
 cluster::LinkClass link_of(double latency, std::vector<std::pair<double, double>> times);
 
-/// Messages over a class of links. times: bytes and seconds of an exchange, ascending sizes. sum_share: the largest
-/// one's time to its time where the receiver adds. crowded: how many times as long it takes while all devices of two
-/// hosts exchange. overlap_slowdown: as Hardware's.
-struct LinkTimes {
-  double latency = 0;
-  std::vector<std::pair<double, double>> times{};
-  double sum_share = 1, crowded = 1, overlap_slowdown = 1;
-};
-/// One measurement of the classes of links that the ranks have.
-struct Links {
-  std::optional<LinkTimes> intra_host, inter_host;
-};
-
-/// fabric: by which ranks exchange what lies on their devices. Every rank calls it and gets the same result.
-Links measure_links(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings,
-                    const cluster::Hardware& hardware);
-
-/// Fills in the means of some measurements, at least one: a shared machine is slow for seconds at a time. shared_by:
-/// one device per port, or all devices of a host, if pairs that exchange at once divide the rate of a single pair.
-void set_links(std::span<const Links> measured, cluster::Hardware& hardware);
+/// Fills in the classes of links that the ranks have, and the slowdown of overlap with computing. fabric: by which they
+/// exchange what lies on their devices. shared_by: one device per port, or all devices of a host, if pairs that
+/// exchange at once divide the rate of a single pair. Every rank calls it and gets the same result.
+void profile_links(MeasurementBarrier& barrier, comm::Fabric& fabric, const RankSettings& settings,
+                   cluster::Hardware& hardware);
 
 }  // namespace switchyard::train

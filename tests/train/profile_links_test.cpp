@@ -14,8 +14,7 @@ cluster::Hardware measured(int hosts, int devices) {
     cluster::Hardware hardware;
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
-    const Links links = measure_links(barrier, fabric, {}, hardware);
-    set_links({&links, 1}, hardware);
+    profile_links(barrier, fabric, {}, hardware);
     if (fabric.rank() == 0) found = hardware;
   });
   return found;
@@ -43,23 +42,6 @@ TEST(ProfileLinks, has_none_between_hosts_where_there_is_one) {
   const cluster::Hardware found = measured(1, 3);  // the third one has no peer
   expect_sound(found.intra_host);
   EXPECT_FALSE(found.inter_host.has_value());
-}
-
-TEST(SetLinks, takes_means_and_leaves_out_sizes_that_are_not_in_all_measurements) {
-  const LinkTimes quick{1e-5, {{1e4, 3e-5}, {1e5, 1e-4}, {1e6, 1e-3}}, 0.8, 1.2, 1.1};
-  const LinkTimes slow{3e-5, {{1e4, 5e-5}, {1e5, 3e-4}}, 0.6, 2.2, 1.3};
-  const Links measured[] = {{quick, {}}, {slow, {}}};
-  cluster::Hardware hardware;
-  hardware.devices_per_host = 4;
-  set_links(measured, hardware);
-  const cluster::LinkClass expected = link_of(2e-5, {{1e4, 4e-5}, {1e5, 2e-4}});
-  EXPECT_DOUBLE_EQ(hardware.intra_host.latency.count, expected.latency.count);
-  EXPECT_DOUBLE_EQ(hardware.intra_host.bandwidth.count, expected.bandwidth.count);
-  EXPECT_EQ(hardware.intra_host.curve.points.size(), 2u);
-  EXPECT_DOUBLE_EQ(hardware.intra_host.sum_share, 0.7);
-  EXPECT_EQ(hardware.intra_host.shared_by, 4) << "1.7 times as long on average";
-  EXPECT_DOUBLE_EQ(hardware.overlap_slowdown, 1.2);
-  EXPECT_FALSE(hardware.inter_host.has_value());
 }
 
 TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {
