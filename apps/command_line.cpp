@@ -58,13 +58,13 @@ void check_output(const char* option, const std::string& path) {
 }
 
 CLI::Validator at_least(i64 least) {
-  const auto wrong = [least](const std::string& text) -> std::string {
+  const auto wrong = [least](std::string& text) -> std::string {
     i64 value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc() && end == text.data() + text.size() && value >= least) return "";
     return fmt::format("{} is not a whole number of at least {}", text, least);
   };
-  return {[wrong](const std::string& text) { return wrong(text); }, fmt::format("{} or more", least)};
+  return {wrong, fmt::format("{} or more", least)};
 }
 
 void read_command_line(CLI::App& app, int argc, const char* const* argv) {

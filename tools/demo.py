@@ -91,7 +91,7 @@ def prepare_corpus(program, what, source, name, *options):
     """Also in place of one that another Python, or another place of this folder, has left there."""
     try:
         inputs = json.loads((CORPORA / name / "meta.json").read_text())["options"]["input"]
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         inputs = [source]
     called(what, [program, "data", "prepare", "--tokenizer", "train:8192", "--input", source, *options, "--out",
                   str(CORPORA / name), *(["--force"] if inputs != [source] else [])])

@@ -43,11 +43,11 @@ class Options:
 
 def prepare(options):
     """Writes the files to options.out, all or none, and returns (meta, whether anything was done)."""
+    _expect_names(options)
     asked = tokenizing.training(options.tokenizer, options.bos, options.eos)
     given = None if asked else tokenizer_files.load(options.tokenizer)
     template = _chat_template(given, options)
     out = Path(options.out)
-    _expect_names(options)
     found = find_files(options.input, options.suffix)
     files = [file for file in found if out.resolve() not in file.path.resolve().parents]
     if found and not files:

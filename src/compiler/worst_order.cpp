@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
@@ -82,13 +81,13 @@ class WorstOrder {
     for (const int id : program.of_rank[static_cast<size_t>(rank)]) {
       to_come_[static_cast<size_t>(id)] = true;
       if (task(id).queue == ir::Queue::gather && early)
-        early_[1].tasks.push_back(id);
+        early_[kGathers].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::switching && task(id).phase < late_from)
-        early_[0].tasks.push_back(id);
+        early_[kMoves].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::collective && early)
-        early_[2].tasks.push_back(id);
+        early_[kCollectives].tasks.push_back(id);
       else if (is_handed_over(task(id), rank) && early)
-        early_[task(id).queue == ir::Queue::forward ? 3 : 4].tasks.push_back(id);
+        early_[task(id).queue == ir::Queue::forward ? kForward : kBackward].tasks.push_back(id);
       else if (task(id).queue == ir::Queue::compute)
         compute_.push_back(id);
       else if (is_received(task(id), rank))
@@ -119,6 +118,8 @@ class WorstOrder {
     std::vector<int> tasks;
     size_t next = 0;
   };
+  // Queues of what passes early; forward, backward: what is handed over.
+  enum : size_t { kMoves, kGathers, kCollectives, kForward, kBackward, kLists };
   struct Early {
     std::vector<int> tasks{};
     size_t next = 0, next_wait = 0;
@@ -130,8 +131,11 @@ class WorstOrder {
     to_come_[static_cast<size_t>(id)] = false;
   }
   void pass_what_can() {
-    for (size_t passed = order_.size() + 1; std::exchange(passed, order_.size()) != passed;)
+    for (bool passed = true; passed;) {
+      const size_t before = order_.size();
       for (Early& early : early_) pass_what_can(early);
+      passed = order_.size() > before;
+    }
   }
   // Waits that are met stay met.
   void pass_what_can(Early& early) {
@@ -166,7 +170,7 @@ class WorstOrder {
   int rank_;
   std::vector<bool> to_come_;  // the rank's tasks
   std::vector<int> compute_, order_;
-  std::array<Early, 5> early_;  // switching, gathers, collectives; what is handed over forward and backward
+  std::array<Early, kLists> early_;
   std::vector<std::pair<int, int>> receives_;  // the task that each needs, itself
   std::map<QueueKey, Late> late_;
   size_t next_receive_ = 0;

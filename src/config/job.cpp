@@ -157,10 +157,8 @@ ModelConfig with_changes(const Job& job, const ModelConfig& model) {
   for (const Key<JobDraft>& key : job_keys())
     if (gives(key.name)) key.set(result, key.get(given));
   ModelConfig& config = result.job.model.config;
-  const auto scaled =
-      std::ranges::find_if(changed, [](const std::string& name) { return name.starts_with("model.rope_scaling."); });
-  if (config.rope_scaling.factor == 0 && scaled != changed.end() && !gives("model.rope_scaling.factor"))
-    user_error("{}", no_factor(*scaled));
+  if (const std::string key = key_without_factor(config.rope_scaling, changed); !key.empty())
+    user_error("{}", no_factor(key));
   if (config.family == Family::gpt2) return config;
   // A folder whose scaling, if any, knows no original context says the context at which its model was trained.
   const bool new_context = !has_original_context(model.rope_scaling) && has_original_context(config.rope_scaling);

@@ -1,7 +1,6 @@
 #include "config/job_draft.hpp"
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -17,9 +16,6 @@ namespace {
 
 constexpr i64 kMostRanks = 1 << 16;   // as run.ranks
 constexpr double kGpt2Dropout = 0.1;  // as Hugging Face's GPT2Config
-constexpr std::array<const char*, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",
-                                               "model.heads",        "model.kv_heads",    "model.head_dim",
-                                               "model.ffn_size"};
 
 class Resolver {
  public:
@@ -87,8 +83,8 @@ class Resolver {
 
 std::string Resolver::first_size_key() const {
   const auto found =
-      std::find_if(kSizeKeys.begin(), kSizeKeys.end(), [&](const char* key) { return !draft_.misses(key); });
-  return found == kSizeKeys.end() ? "" : *found;
+      std::ranges::find_if(kSizeKeys, [&](std::string_view key) { return !draft_.misses(std::string(key)); });
+  return found == kSizeKeys.end() ? "" : std::string(*found);
 }
 
 void Resolver::resolve_model_settings() {
@@ -199,10 +195,11 @@ void Resolver::resolve_sources(const std::string& list, std::vector<DataSource>&
 
 // Scaling is off without a factor: whoever gives another key of it has forgotten that one.
 void Resolver::check_rope_scaling() {
-  if (job_.model.config.rope_scaling.factor != 0 || !draft_.misses("model.rope_scaling.factor")) return;
+  std::vector<std::string> given;
   for (const KeyInfo& key : job_keys())
-    if (key.name.starts_with("model.rope_scaling.") && draft_.has(key.name))
-      return model_error(key.name, no_factor(key.name));
+    if (!draft_.misses(key.name)) given.push_back(key.name);
+  if (const std::string key = key_without_factor(job_.model.config.rope_scaling, given); !key.empty())
+    model_error(key, no_factor(key));
 }
 
 void Resolver::check_batch() {

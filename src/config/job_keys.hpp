@@ -2,10 +2,12 @@
 // Reading, overrides, messages, help, the reference page and the resolved job all come from these rows.
 #pragma once
 
+#include <array>
 #include <limits>
 #include <map>
 #include <set>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -86,5 +88,10 @@ std::string range_words(const KeyRange& range);
 std::string out_of_range(const KeyInfo& key, const KeyValue& value);
 /// The value as it stands in a TOML file.
 std::string toml_literal(const KeyInfo& key, const KeyValue& value);
+
+/// The keys that say of which sizes a model is; they exclude model.preset and model.path.
+inline constexpr std::array<std::string_view, 7> kSizeKeys{"model.architecture", "model.hidden_size", "model.layers",
+                                                           "model.heads",        "model.kv_heads",    "model.head_dim",
+                                                           "model.ffn_size"};
 
 }  // namespace switchyard::config

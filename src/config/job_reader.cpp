@@ -194,11 +194,9 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
 
 /// Whether an override of one key takes the place of another one, which excludes it.
 bool replaces(std::string_view name, const KeyInfo& other) {
-  constexpr std::string_view kSizes[] = {"model.path",  "model.architecture", "model.hidden_size", "model.layers",
-                                         "model.heads", "model.kv_heads",     "model.head_dim",    "model.ffn_size"};
   if (name == "batch.sequences") return other.name == "batch.tokens";
   if (name == "batch.tokens") return other.name == "batch.sequences";
-  if (name == "model.preset") return std::ranges::count(kSizes, other.name) > 0;
+  if (name == "model.preset") return other.name == "model.path" || std::ranges::count(kSizeKeys, other.name) > 0;
   return name == "model.path" && other.name.starts_with("model.") && other.name != name && !other.beside_path;
 }
 

@@ -63,6 +63,13 @@ std::string_view name_of(RopeScalingType type) {
   throw InternalError("name_of: unknown type of rotary scaling");
 }
 
+std::string key_without_factor(const RopeScaling& scaling, std::span<const std::string> given) {
+  const std::string section = "model.rope_scaling.";
+  if (scaling.factor != 0 || std::ranges::count(given, section + "factor") > 0) return "";
+  const auto key = std::ranges::find_if(given, [&](const std::string& name) { return name.starts_with(section); });
+  return key == given.end() ? "" : *key;
+}
+
 std::string no_factor(std::string_view key) {
   return fmt::format("{} has no effect without model.rope_scaling.factor. Give one of at least 1, or remove it.", key);
 }

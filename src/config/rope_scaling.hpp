@@ -2,6 +2,7 @@
 // queries and keys. Formulas and names are those of Hugging Face's rope_scaling.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +42,10 @@ struct Rotation {
 /// document: its tokens, which only `dynamic` reads.
 Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling, i64 document = 0);
 
-/// What is wrong with a job that gives another key of rope_scaling, but no factor.
+/// The key of rope_scaling among those that a job gives which has no effect, as neither the job nor its model gives a
+/// factor; empty: none.
+std::string key_without_factor(const RopeScaling& scaling, std::span<const std::string> given);
+/// What is wrong with such a key.
 std::string no_factor(std::string_view key);
 
 /// "llama3", "linear", "yarn", "dynamic".

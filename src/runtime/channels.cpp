@@ -27,19 +27,18 @@ std::vector<int> device_channels(const compiler::Plans& plans) {
                        id_of({.what = ir::Move{}, .queue = Queue::switching})};
   for (const compiler::CompiledStrategy& s : plans.strategies()) {
     if (s.strategy.gathers()) ids.insert(id_of({.what = ir::Gather{}, .queue = Queue::gather}));
-    bool apart = false;
     for (const ir::GroupCode& group : s.groups) {
-      for (const ir::StageCode& stage : group.stages) apart = apart || stage.forward.apart;
       const int stages = static_cast<int>(group.stages.size());
       for (int stage = 0; stage + 1 < stages; ++stage) {
         ids.insert(id_of({.what = ir::Send{.stage = stage}, .queue = Queue::forward}));
         ids.insert(id_of({.what = ir::Send{.stage = stage + 1}, .queue = Queue::backward}));
       }
     }
+    const Within collectives = collectives_of(s.groups.front().stages.front().forward);  // alike in all
     for (size_t replica = 0; replica < s.replicas.size(); ++replica) {
       if (s.ring_ranks(static_cast<int>(replica)) > 1) ids.insert(id_of(Within::ring));
       if (s.code_ranks(static_cast<int>(replica), 0, 0).size() > 1)
-        ids.insert({id_of(Within::operators), id_of(apart ? Within::pieces : Within::collectives)});
+        ids.insert({id_of(Within::operators), id_of(collectives)});
     }
   }
   return {ids.begin(), ids.end()};

@@ -15,7 +15,7 @@ inline constexpr int kFirstChannel = 16;
 /// The kinds of exchange within a run: by operators, by collectives, which run beside them, between ring ranks, and by
 /// collectives that are tasks of their own, where micro-batches run in pairs: these overtake those of earlier runs.
 enum class Within { operators, collectives, ring, pieces };
-inline constexpr size_t kWithin = 4;
+inline constexpr size_t kWithin = static_cast<size_t>(Within::pieces) + 1;
 
 /// The channel of a transfer or a norm: that of its queue, among the task's ranks. Queues have the same numbers on all
 /// ranks and in all programs, and any two ranks run their common tasks of a queue in the same order, whoever else takes

@@ -220,16 +220,16 @@ std::vector<files::DataPlace> places_of(const config::Job& job, const TrainState
   if (cursor.empty()) cursor.resize(sources.size());  // before the first step
   check(cursor.size() == sources.size(), "a cursor of {} places, but {} sources", cursor.size(), sources.size());
   std::vector<files::DataPlace> places;
-  for (size_t s = 0; s < sources.size(); ++s) {
-    const data::CorpusSize corpus = s < state.corpora.size() ? state.corpora[s] : data::CorpusSize{};
+  std::vector<data::CorpusSize> corpora = state.corpora;
+  corpora.resize(sources.size());
+  for (size_t s = 0; s < sources.size(); ++s)
     places.push_back({.source = sources[s].name,
                       .epoch = cursor[s].epoch,
                       .position = cursor[s].position,
                       .offset = cursor[s].offset,
                       .drawn = cursor[s].drawn,
-                      .documents = corpus.documents,
-                      .tokens = corpus.tokens});
-  }
+                      .documents = corpora[s].documents,
+                      .tokens = corpora[s].tokens});
   return places;
 }
 

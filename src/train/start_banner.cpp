@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <set>
+
 #include "base/text.hpp"
 
 namespace switchyard::train {
@@ -44,12 +46,12 @@ std::string data_words(const std::vector<config::DataSource>& sources) {
 
 // Their devices are paid for.
 std::vector<int> idle_ranks(const config::Job& job, int ranks) {
+  std::set<int> used;
+  for (const config::Bucket& bucket : job.buckets)
+    for (const int rank : bucket.strategy.ranks()) used.insert(rank);
   std::vector<int> idle;
   for (int rank = 0; rank < ranks; ++rank)
-    if (std::ranges::none_of(job.buckets, [&](const config::Bucket& bucket) {
-          return std::ranges::binary_search(bucket.strategy.ranks(), rank);
-        }))
-      idle.push_back(rank);
+    if (!used.contains(rank)) idle.push_back(rank);
   return idle;
 }
 

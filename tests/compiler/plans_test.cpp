@@ -1,5 +1,7 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "compiler/assemble.hpp"
 #include "small_models.hpp"
 #include "switching/bounds.hpp"
@@ -17,6 +19,16 @@ TEST(Plans, number_replicas_by_group_then_data_and_place_them) {
   EXPECT_EQ(strategy.replica_ranks(0, 1), std::vector<int>{2});
   EXPECT_EQ(strategy.replica_ranks(2, 0), std::vector<int>{4});
   EXPECT_EQ(strategy.multiple, 2);
+}
+
+TEST(Plans, cut_no_parameter_that_the_model_lacks) {
+  config::Strategy strategy = config::strategy_from_spec("1,2,1", 2, 2);
+  strategy.splits = {{"model.layers.*.mlp.up_proj.weight", {}}, {"nope.*", {}}};
+  const auto planned = [&] {
+    Plans(training_graph(small_llama()), {strategy}, 0, cluster::uniform(1, 2), switching::Planner::relay);
+  };
+  EXPECT_THAT(message_of(planned),
+              testing::HasSubstr("splits[1].parameter = \"nope.*\" is no parameter of the model."));
 }
 
 TEST(Plans, pad_to_what_all_stages_divide) {

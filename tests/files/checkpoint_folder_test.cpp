@@ -34,7 +34,7 @@ CheckpointMeta meta_of(i64 step) {
           .seed = 7,
           .decay_end = 1000,
           .schedule = "linear",
-          .places = {{.source = "", .epoch = 1, .position = step * 8, .offset = 3}},
+          .places = {{.source = "", .epoch = 1, .position = step * 8, .offset = 3, .documents = 40, .tokens = 900}},
           .fingerprint = "tiny"};
 }
 
@@ -325,6 +325,14 @@ TEST(Meta, names_the_key_it_lacks) {
   const Scratch scratch;
   put(scratch / "meta.json", R"({"step": 3})");
   EXPECT_THAT(message_of<UserError>([&] { read_meta(scratch.path()); }), HasSubstr("key 'updates' not found"));
+}
+
+TEST(Meta, of_an_earlier_version_does_not_know_its_corpus) {
+  const Scratch scratch;
+  put(scratch / "meta.json", R"({"step": 3, "updates": 3, "tokens": 9, "seed": 1, "fingerprint": "", "epoch": 0,
+                                 "position": 2, "offset": 0})");
+  EXPECT_EQ(read_meta(scratch.path()).places,
+            (std::vector<DataPlace>{{.source = "", .epoch = 0, .position = 2, .offset = 0}}));
 }
 
 TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {

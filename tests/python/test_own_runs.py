@@ -1,6 +1,7 @@
 """bench/own_runs.py with a fake program."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -95,3 +96,27 @@ def test_a_gpus_jobs_have_one_rank_and_a_table_of_their_own(own_runs, tmp_path):
     assert "| 7B width, length 4096 | one GPU | 2.000 | +0.0% | 0% | 2 | +0.0% |" in done.stdout
     assert "--rounds 1 --cuda`" in (tmp_path / "results/gpu_runs.md").read_text()
     assert not (tmp_path / "results/own_runs.md").exists()
+
+
+TOOL = """
+import os, sys
+words = sys.argv[1:]
+with open(os.environ["TOOL_LOG"], "a") as log:
+    log.write(" ".join(words[: words.index("--") if "--" in words else None]) + "\\n")
+if words[0] == "launch":
+    os.execvp("env", words[words.index("--") + 1:])
+"""
+
+
+def test_on_hosts_ranks_meet_over_tcp_at_two_rates(own_runs, tmp_path):
+    tool = tmp_path / "tool"
+    tool.write_text(f"#!{sys.executable}\n{TOOL}")
+    tool.chmod(0o755)
+    log = tmp_path / "log"
+    done = own_runs("--rounds", "1", "--cluster", tool, TOOL_LOG=str(log), PATH=os.environ["PATH"])
+    assert done.returncode == 0, done.stderr
+    table = (tmp_path / "results/runs_on_hosts.md").read_text()
+    assert "| ZeRO-3 | 100mbit between hosts | 2.000 | +0.0% |" in table and "| 400mbit between hosts |" in table
+    assert "one machine" not in table and not (tmp_path / "results/own_runs.md").exists()
+    commands = [line.split()[0] for line in log.read_text().splitlines()]
+    assert [commands.count(command) for command in ("up", "down")] == [2, 2] and commands.count("launch") > 20
