@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -446,10 +447,17 @@ void Contest::look_closely(Entry& entry) const {
   JudgedPlan other = plan;
   other.job = std::move(*steps);
   other.name += kInSteps;
+  if (std::optional<JudgedPlan> fitting = quicker(std::move(other), std::numeric_limits<double>::infinity()))
+    plan = *std::move(fitting);
+}
+
+// Prefetching less to keep to the budget takes no less time, so one that isn't quicker before is left as it is.
+std::optional<JudgedPlan> Contest::quicker(JudgedPlan plan, double than) const {
   const planner::Request& request = planner_.request();
-  Trial trial(other.job, model_, request.hardware, *known_, request.steps);
-  finish(other, trial);
-  if (other.fits) plan = std::move(other);
+  Trial trial(plan.job, model_, request.hardware, *known_, request.steps);
+  if (trial.seconds() >= than) return std::nullopt;
+  finish(plan, trial);
+  return plan.fits && plan.seconds < than ? std::optional(std::move(plan)) : std::nullopt;
 }
 
 void Contest::simulate(Entry& entry, std::function<void()> task) {
@@ -508,19 +516,16 @@ void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
   constexpr std::array<Variant, 2> kVariants{
       {{with_one_degree, "; one degree of the ring for all documents (ring_degree=uniform)"},
        {in_pairs, "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)"}}};
-  const planner::Request& request = planner_.request();
   const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
   for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
     if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
     const planner::Account account = planner_.account(*plan->choice);
     const bool exchanges = account.communication > kWorthPairs * account.seconds;
     for (const Variant& variant : kVariants) {
-      const std::optional<config::Job> job = variant.of(*plan);
+      std::optional<config::Job> job = variant.of(*plan);
       if (!job || (variant.of == in_pairs && !exchanges)) continue;
-      JudgedPlan other = simulated(plan->name + variant.name, *job, request.hardware, request.steps);
-      if (!other.fits || other.seconds >= plan->seconds) continue;
-      other.choice = plan->choice;
-      *plan = std::move(other);
+      JudgedPlan other{.name = plan->name + variant.name, .choice = plan->choice, .job = *std::move(job)};
+      if (std::optional<JudgedPlan> better = quicker(std::move(other), plan->seconds)) *plan = *std::move(better);
     }
   }
   std::ranges::stable_sort(plans, {}, order_of);
@@ -530,8 +535,7 @@ void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
 // left out where the simulated step takes no longer without it, and one that the model left out, or doesn't know, is
 // taken where the step is quicker with it.
 void Contest::choose_codecs(std::vector<JudgedPlan>& plans) {
-  const planner::Request& request = planner_.request();
-  const config::Compression& allowed = request.allowed;
+  const config::Compression& allowed = planner_.request().allowed;
   if (plans.front().own || !plans.front().fits) return;
   JudgedPlan best = plans.front();
   for (size_t b = 0; b < best.job.buckets.size(); ++b)
@@ -548,11 +552,9 @@ void Contest::choose_codecs(std::vector<JudgedPlan>& plans) {
       const bool has = codec != codecs::Codec::none;
       codec = has ? codecs::Codec::none : allowed.*role.codec;
       if (codecs_of(other.job.buckets[b]).empty()) how = {};
-      const auto wins = [&](double seconds) { return has ? seconds <= best.seconds : seconds < best.seconds; };
-      Trial trial(other.job, model_, request.hardware, *known_, request.steps);
-      if (!wins(trial.seconds())) continue;
-      finish(other, trial);
-      if (other.fits && wins(other.seconds)) best = std::move(other);
+      // One that gains nothing is left out.
+      const double than = has ? std::nextafter(best.seconds, std::numeric_limits<double>::infinity()) : best.seconds;
+      if (std::optional<JudgedPlan> better = quicker(std::move(other), than)) best = *std::move(better);
     }
   plans.front() = std::move(best);
 }
@@ -569,11 +571,8 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
       next.job = with_bucket(best.job, bucket);
       next.name += fmt::format("; or to {}: {}", bucket.max_length,
                                bucket.degrees.empty() ? bucket.strategy.name : config::to_text(bucket.degrees));
-      const planner::Request& request = planner_.request();
-      Trial trial(next.job, model_, request.hardware, *known_, request.steps);
-      if (trial.seconds() >= (1 - kWorthABucket) * best.seconds) continue;
-      finish(next, trial);
-      if (next.fits && next.seconds < (1 - kWorthABucket) * best.seconds) best = std::move(next);
+      if (std::optional<JudgedPlan> better = quicker(std::move(next), (1 - kWorthABucket) * best.seconds))
+        best = *std::move(better);
     }
   if (best.job.buckets.size() > plans.front().job.buckets.size()) plans.insert(plans.begin(), std::move(best));
 }

@@ -79,6 +79,8 @@ class Contest {
   void start(JudgedPlan plan);
   void simulate(Entry& entry, std::function<void()> task);
   void look_closely(Entry& entry) const;
+  /// The plan with its times and memory, if it takes less than `than` seconds and fits.
+  std::optional<JudgedPlan> quicker(JudgedPlan plan, double than) const;
   void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
   void choose_variants(std::vector<JudgedPlan>& plans);
   void choose_codecs(std::vector<JudgedPlan>& plans);
