@@ -24,7 +24,8 @@ enum ChannelId : int {
   kCheckpointChannel = 12,  // joint work on checkpoints while training goes on
   kValidationChannel = 13,
   kDraftChannel = 14,  // joint work on the choice of a step's buckets
+  kStopChannel = 15,   // whether a rank was asked to stop during a validation
 };
-static_assert(kDraftChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kStopChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

@@ -134,9 +134,10 @@ class JobOnRank {
     int stopped_by = 0;
     while (state_.step < job_.run.steps && stopped_by == 0) {
       stopped_by = step();
-      const bool done = state_.step == job_.run.steps, last = done || stopped_by != 0;
+      const bool done = state_.step == job_.run.steps;
       // A signal leaves little time to save.
-      if (validation_ && stopped_by == 0 && (done || is_due(job_.validation.every))) validate();
+      if (validation_ && stopped_by == 0 && (done || is_due(job_.validation.every))) stopped_by = validate();
+      const bool last = done || stopped_by != 0;
       if (last) recorder_.summarize();
       if (!job_.run.out.empty() && (is_due(job_.run.checkpoint_every) || (last && job_.run.save_last))) save(last);
     }
@@ -147,10 +148,13 @@ class JobOnRank {
     return stopped_by;
   }
 
-  void validate() {
+  // Returns the signal by which any rank was asked to stop, or 0.
+  int validate() {
     recorder_.now("validating");
     recorder_.add(validation_->run([this] { make_room(); }));
     recorder_.now("");
+    return std::ranges::max(comm::all_gather_values(fabric_, comm::everyone(fabric_, kStopChannel), "stop signals",
+                                                    state_.step, StopSignals::received()));
   }
 
   // Whether something is done after this step that is done every so many; 0: never.
