@@ -71,7 +71,7 @@ Opened open(const PlanOptions& options, i64 sequences) {
   if (opened.has_buckets) {
     opened.job = open_job(draft, errors);
   } else {
-    const int ranks = config::load_hardware(options.cluster, ranks_of(draft)).ranks();
+    const int ranks = config::load_hardware(options.cluster, ranks_of(draft, errors)).ranks();
     opened.job = open_unplanned(std::move(draft), errors, ranks);
   }
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);

@@ -121,7 +121,8 @@ bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& error
   return open;
 }
 
-std::optional<int> ranks_of(const config::JobDraft& draft) {
+std::optional<int> ranks_of(const config::JobDraft& draft, const config::Errors& errors) {
+  if (draft.faulty.contains("run.ranks")) errors.throw_if_any();
   return draft.has("run.ranks") ? std::optional(draft.job.run.ranks) : std::nullopt;
 }
 

@@ -53,9 +53,9 @@ void refuse_if_its_first_step_does_not_fit(const config::Job& job, int hosts) {
 }
 
 // The emulated cluster's ranks stand for those that the job does not give.
-std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft) {
+std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft, const config::Errors& errors) {
   if (draft.job.run.emulate.empty()) return std::nullopt;
-  cluster::Hardware emulated = config::emulated_hardware(draft.job.run.emulate, ranks_of(draft));
+  cluster::Hardware emulated = config::emulated_hardware(draft.job.run.emulate, ranks_of(draft, errors));
   if (draft.misses("run.ranks")) {
     draft.job.run.ranks = emulated.ranks();
     draft.given["run.ranks"] = "run.emulate";
@@ -80,7 +80,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
                                   const comm::Launch& launch) {
   config::Errors errors;
   config::JobDraft draft = config::load_draft(path, overrides, errors);
-  std::optional<cluster::Hardware> emulated = emulated_by(draft);
+  std::optional<cluster::Hardware> emulated = emulated_by(draft, errors);
   const bool planned = leaves_strategies_open(draft, errors), sets_smallest = draft.has("compression.smallest");
   const int ranks = launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency());
   config::Job job = planned ? open_unplanned(draft, errors, ranks) : open_job(draft, errors);

@@ -138,6 +138,13 @@ def test_a_folder_that_cannot_be_made_is_refused_with_the_file_in_its_place(job,
     assert (tmp_path / "file").read_text() == "mine"
 
 
+def test_too_many_ranks_are_refused_before_the_cluster_is_asked(job):
+    expected = "--ranks 1000008: run.ranks = 1000008 must be at most 65536."
+    given = ["--model", "7b", "--context", "4096", "--ranks", "1000008"]
+    assert refusal([tiny.PROGRAM, "plan", "--cluster", "a100-80g", *given]) == expected
+    assert refusal(tiny.command(job(), "--emulate", "a100-80g", "--ranks", "1000008")) == expected
+
+
 def test_numbers_too_small_are_refused_with_what_is_needed(job):
     refused = refusal([tiny.PROGRAM, "plan", job(), "--cluster", "demo", "--ranks", "0"])
     assert refused.startswith("--ranks: 0 is not a whole number of at least 1.")
