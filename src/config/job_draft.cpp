@@ -325,6 +325,14 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
   }
   strategy.chunks = strategy.chunk_count();
   return strategy;
+  if (is_auto(bucket)) {
+    model_error(
+        name + ".strategy",
+        fmt::format("{}.strategy = \"auto\", but only `switchyard plan` and `switchyard train` choose strategies, "
+                    "and those of all buckets or of none. Give it one, such as \"1,1,1\".",
+                    name));
+    return std::nullopt;
+  }
 }
 
 void Resolver::check_buckets() {
@@ -387,3 +395,5 @@ void Resolver::resolve_ranks() {
 Resolution resolve(const JobDraft& draft, Errors& errors) { return Resolver(draft, errors).run(); }
 
 }  // namespace switchyard::config
+bool is_auto(const BucketDraft& bucket) { return bucket.text == "auto"; }
+

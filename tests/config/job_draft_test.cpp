@@ -100,6 +100,14 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   EXPECT_EQ(resolved("", gpt2).max_positions, 32) << "learned positions do not grow";
 }
 
+TEST(JobDraft, a_bucket_for_the_planner_beside_others_is_one_error) {
+  const std::string message =
+      "bucket.1.strategy = \"auto\", but only `switchyard plan` and `switchyard train` choose strategies, and those of "
+      "all buckets or of none. Give it one, such as \"1,1,1\".";
+  EXPECT_EQ(error("[model]\npreset = \"3b\"\n" + kRest + "[[bucket]]\nmax_length = 32\nstrategy = \"auto\"\n"),
+            "job.toml:13: " + message);
+}
+
 TEST(JobDraft, sources_take_the_place_of_the_path) {
   const auto sources = [](const std::string& text) { return good_job() + text; };
   const Job job = job_from_toml(
