@@ -44,12 +44,12 @@ void refuse_if_no_strategy_fits(const config::Job& job) {
 }
 
 // For a job with strategies.
-void refuse_if_its_first_step_does_not_fit(const config::Job& job, int hosts) {
+void refuse_if_its_first_step_does_not_fit(const config::Job& job, const std::optional<cluster::Hardware>& emulated) {
   if (job.run.memory_budget.count == 0) return;
-  const cluster::Hardware any = unmeasured(job, hosts);
+  const cluster::Hardware any = unmeasured(job, emulated ? emulated->hosts : 1);
   const compiler::Plans plans = compiler::plans_of(job, any.placement());
   const PlannedStep first = first_steps(job, plans, any, 1, {}).front();
-  train::require_room(first.program, first.plan, plans, job.run.memory_budget.count);
+  train::require_room(first.program, first.plan, plans, train::rank_settings_of(job, emulated));
 }
 
 // The emulated cluster's ranks stand for those that the job does not give.
@@ -104,7 +104,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   if (status) status->now(known ? "reading the cluster" : "reading the machine's profile");
   const auto before_measuring = [&] {
     if (status) status->now("checking the memory");
-    if (!planned) refuse_if_its_first_step_does_not_fit(job, emulated ? emulated->hosts : 1);
+    if (!planned) refuse_if_its_first_step_does_not_fit(job, emulated);
     if (status) status->now("measuring this machine");
   };
   const cluster::Hardware hardware = known ? *emulated
