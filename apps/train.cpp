@@ -1,7 +1,10 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "base/environment.hpp"
@@ -84,6 +87,9 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   const bool planned = leaves_strategies_open(draft, errors), sets_smallest = draft.has("compression.smallest");
   const int ranks = launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency());
   config::Job job = planned ? open_unplanned(draft, errors, ranks) : open_job(draft, errors);
+  if (!job.run.profile.empty() && ::access(job.run.profile.c_str(), R_OK) != 0)  // also where it has no use
+    user_error("run.profile = \"{}\" can't be read: {}. Check the path, or leave it out.", job.run.profile,
+               std::generic_category().message(errno));
   if (emulated) {
     train::require_emulation(job, *emulated, launch);
     job = within_memory(std::move(job), *emulated);
