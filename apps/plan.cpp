@@ -71,7 +71,7 @@ Opened open(const PlanOptions& options, i64 sequences) {
   if (opened.has_buckets) {
     opened.job = open_job(draft, errors);
   } else {
-    const int ranks = config::load_hardware(options.cluster, ranks_of(draft)).ranks();
+    const int ranks = config::load_hardware(options.cluster, ranks_of(draft, errors)).ranks();
     opened.job = open_unplanned(std::move(draft), errors, ranks);
   }
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
@@ -192,6 +192,7 @@ Planned planned(const PlanOptions& options, i64 sequences, double part, const Pr
 
 // The plans for the batch size with the most tokens per second; the smaller size wins a tie.
 Planned best_batch(const PlanOptions& options, const Progress& progress) {
+  if (!options.out.empty()) check_output("--out", options.out);
   constexpr double kMostSeconds = 1e6;
   if (options.seconds && !(*options.seconds >= 0 && *options.seconds <= kMostSeconds))  // also rejects NaN
     user_error("--seconds {}: must be a number from 0 to {:g}.", *options.seconds, kMostSeconds);
@@ -413,7 +414,6 @@ nlohmann::json figures(const PlanOptions& options, const Progress& progress) {
 }
 
 int run_plan(const PlanOptions& options) {
-  if (!options.out.empty()) check_output("--out", options.out);
   std::optional<StatusLine> status(std::in_place, "plan", "reading the job", lines_of(options.json));
   const Planned planned = best_batch(options, shown_on(*status));
   status.reset();

@@ -20,6 +20,7 @@
 
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
+#include "config/job_draft.hpp"
 #include "first_step.hpp"
 #include "open_job.hpp"
 #include "planner/explain.hpp"
@@ -34,9 +35,6 @@ namespace {
 constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for all: as many as have so many documents
 constexpr i64 kDocuments = 256;
 constexpr double kWorthABucket = 0.005;  // share of a step that another bucket to choose from must save
-constexpr const char* kAuto = "auto";
-
-bool is_auto(const config::BucketDraft& bucket) { return bucket.text == kAuto; }
 
 int steps_that_stand_for_all(const config::Job& job) {
   const auto of_a_step = static_cast<i64>(lengths_of_steps(job, 1).front().size());
@@ -109,20 +107,15 @@ std::string text_of(double seconds) { return format_duration(Seconds{seconds}); 
 }  // namespace
 
 bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& errors) {
-  const auto planned = std::ranges::count_if(draft.buckets, is_auto);
-  if (planned > 0 && planned < static_cast<std::ptrdiff_t>(draft.buckets.size()))
-    errors.add(draft.origin, fmt::format("{} of {} buckets have strategy = \"auto\". The planner chooses all of them "
-                                         "or none: give each a strategy, or none.",
-                                         planned, draft.buckets.size()));
   const bool tried =
       draft.faulty.contains("bucket") || draft.faulty.contains("parallel.") || !draft.misses("parallel.preset");
-  const bool open =
-      draft.job.batch.context > 0 && !tried && planned == static_cast<std::ptrdiff_t>(draft.buckets.size());
+  const bool open = !tried && std::ranges::all_of(draft.buckets, config::is_auto);
   if (open) refuse_settings(draft, errors);
   return open;
 }
 
-std::optional<int> ranks_of(const config::JobDraft& draft) {
+std::optional<int> ranks_of(const config::JobDraft& draft, const config::Errors& errors) {
+  if (draft.faulty.contains("run.ranks")) errors.throw_if_any();
   return draft.has("run.ranks") ? std::optional(draft.job.run.ranks) : std::nullopt;
 }
 

@@ -20,10 +20,10 @@ class KnownSegments;
 namespace switchyard::apps {
 
 /// Whether the job has neither buckets nor a preset of them, or all its buckets have strategy = "auto". It is an error
-/// if only some of them have, or if keys are set that such a job leaves to the planner.
+/// if keys are set that such a job leaves to the planner.
 bool leaves_strategies_open(const config::JobDraft& draft, config::Errors& errors);
-/// Number of ranks that the job sets, if it does.
-std::optional<int> ranks_of(const config::JobDraft& draft);
+/// Number of ranks that the job sets, if it does. UserError with the errors so far if it sets an impossible one.
+std::optional<int> ranks_of(const config::JobDraft& draft, const config::Errors& errors);
 /// Such a job with one bucket for all documents, which the planner's buckets replace. ranks: used if the job sets none.
 config::Job open_unplanned(config::JobDraft draft, config::Errors& errors, int ranks);
 

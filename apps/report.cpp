@@ -182,6 +182,7 @@ void follow(const ReportOptions& options) {
 }
 
 int run_report(const ReportOptions& options) {
+  if (!options.out.empty()) check_output("--out", options.out);
   if (options.live) follow(options);
   {
     const StatusLine status("report", options.cluster.empty() ? "reading the run" : "simulating a step of the run",

@@ -13,6 +13,7 @@
 #include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "candidates.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "compiler/memory.hpp"
 #include "config/hardware.hpp"
@@ -88,7 +89,6 @@ void write_report(const SimulateOptions& options, const config::Job& job, const 
                                                  .hardware = &hardware});
   if (!options.against.empty())
     run.candidates = candidates(job, plans, hardware, step, options.against, run.memory->budget);
-  files::make_folder(options.report);
   files::write_text(options.report + "/report.html",
                     report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));
   simulator::write_trace(options.report + "/trace.json", step.program, simulated);
@@ -153,9 +153,11 @@ struct Simulated {
 
 Simulated simulated_job(const SimulateOptions& options, const Progress& progress) {
   config::require_cluster(options.cluster);
+  if (!options.trace.empty()) check_output("--trace", options.trace);
   config::Errors errors;
   config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
   cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
+  if (!options.report.empty()) files::make_folder(options.report);
   progress.now("planning transfers");
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());
   Figures figures = simulate_job(options, job, plans, hardware, progress);

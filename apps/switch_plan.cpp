@@ -64,7 +64,7 @@ struct PlannedSwitch {
 PlannedSwitch planned_switch(const SwitchPlanOptions& o, const Progress& progress) {
   config::Errors errors;
   config::JobDraft draft = draft_of(with_context(o.job), JobKind::switched, errors);
-  const int ranks = planned_ranks(o, ranks_of(draft));
+  const int ranks = planned_ranks(o, ranks_of(draft, errors));
   std::optional<cluster::Hardware> hardware;
   if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks);
   cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);

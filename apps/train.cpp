@@ -1,7 +1,10 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <filesystem>
+#include <system_error>
 #include <thread>
 
 #include "base/environment.hpp"
@@ -44,18 +47,18 @@ void refuse_if_no_strategy_fits(const config::Job& job) {
 }
 
 // For a job with strategies.
-void refuse_if_its_first_step_does_not_fit(const config::Job& job, int hosts) {
+void refuse_if_its_first_step_does_not_fit(const config::Job& job, const std::optional<cluster::Hardware>& emulated) {
   if (job.run.memory_budget.count == 0) return;
-  const cluster::Hardware any = unmeasured(job, hosts);
+  const cluster::Hardware any = unmeasured(job, emulated ? emulated->hosts : 1);
   const compiler::Plans plans = compiler::plans_of(job, any.placement());
   const PlannedStep first = first_steps(job, plans, any, 1, {}).front();
-  train::require_room(first.program, first.plan, plans, job.run.memory_budget.count);
+  train::require_room(first.program, first.plan, plans, train::rank_settings_of(job, emulated));
 }
 
 // The emulated cluster's ranks stand for those that the job does not give.
-std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft) {
+std::optional<cluster::Hardware> emulated_by(config::JobDraft& draft, const config::Errors& errors) {
   if (draft.job.run.emulate.empty()) return std::nullopt;
-  cluster::Hardware emulated = config::emulated_hardware(draft.job.run.emulate, ranks_of(draft));
+  cluster::Hardware emulated = config::emulated_hardware(draft.job.run.emulate, ranks_of(draft, errors));
   if (draft.misses("run.ranks")) {
     draft.job.run.ranks = emulated.ranks();
     draft.given["run.ranks"] = "run.emulate";
@@ -80,10 +83,13 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
                                   const comm::Launch& launch) {
   config::Errors errors;
   config::JobDraft draft = config::load_draft(path, overrides, errors);
-  std::optional<cluster::Hardware> emulated = emulated_by(draft);
+  std::optional<cluster::Hardware> emulated = emulated_by(draft, errors);
   const bool planned = leaves_strategies_open(draft, errors), sets_smallest = draft.has("compression.smallest");
   const int ranks = launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency());
   config::Job job = planned ? open_unplanned(draft, errors, ranks) : open_job(draft, errors);
+  if (!job.run.profile.empty() && ::access(job.run.profile.c_str(), R_OK) != 0)  // also where it has no use
+    user_error("run.profile = \"{}\" can't be read: {}. Check the path, or leave it out.", job.run.profile,
+               std::generic_category().message(errno));
   if (emulated) {
     train::require_emulation(job, *emulated, launch);
     job = within_memory(std::move(job), *emulated);
@@ -104,7 +110,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   if (status) status->now(known ? "reading the cluster" : "reading the machine's profile");
   const auto before_measuring = [&] {
     if (status) status->now("checking the memory");
-    if (!planned) refuse_if_its_first_step_does_not_fit(job, emulated ? emulated->hosts : 1);
+    if (!planned) refuse_if_its_first_step_does_not_fit(job, emulated);
     if (status) status->now("measuring this machine");
   };
   const cluster::Hardware hardware = known ? *emulated

@@ -114,22 +114,35 @@ class Run:
         return numpy.array([numpy.nan if step.get(name) is None else step[name] for step in self.steps])
 
 
+def _mapped(path, dtype):
+    try:
+        return numpy.memmap(path, dtype, "r")
+    except (OSError, ValueError) as error:  # ValueError: an empty file, or a part of a token at its end
+        reason = error.strerror if isinstance(error, OSError) else str(error).rstrip(".")
+        raise Error(f"{path} can't be read: {reason}. Name a folder made by `switchyard data prepare`.") from error
+
+
 class Corpus:
     """A folder made by `switchyard data prepare`: corpus[i] has the tokens of document i, memory-mapped."""
 
     def __init__(self, folder):
         folder = Path(folder)
-        index = numpy.memmap(folder / "corpus.idx", "u1", "r")
-        if bytes(index[:9]) != b"MMIDIDX\0\0" or int(index[9:17].view("<u8")[0]) != 1:
+        index = _mapped(folder / "corpus.idx", "u1")
+        sequences, marks = map(int, index[18:34].view("<u8")) if len(index) >= 34 else (0, 0)
+        if (len(index) < 34 or len(index) != 34 + 12 * sequences + 8 * marks or bytes(index[:9]) != b"MMIDIDX\0\0"
+                or int(index[9:17].view("<u8")[0]) != 1 or int(index[17]) not in _DTYPES):
             raise Error(f"{folder}/corpus.idx is no index of a corpus. Name a folder made by "
                         "`switchyard data prepare`.")
         dtype = numpy.dtype(_DTYPES[int(index[17])])
-        sequences, marks = (int(number) for number in index[18:34].view("<u8"))
         sizes = index[34:34 + 4 * sequences].view("<i4")
         bounds = index[34 + 12 * sequences:34 + 12 * sequences + 8 * marks].view("<i8")
         self.lengths = numpy.add.reduceat(sizes, bounds[:-1]).astype("i8") if sequences else numpy.zeros(0, "i8")
         self._starts = numpy.concatenate([[0], numpy.cumsum(self.lengths)])
-        self._tokens = numpy.memmap(folder / "corpus.bin", dtype, "r")
+        self._tokens = _mapped(folder / "corpus.bin", dtype)
+        if self._starts[-1] != len(self._tokens):
+            raise Error(f"{folder}/corpus.idx is for {self._starts[-1]} tokens, but corpus.bin has "
+                        f"{len(self._tokens)}: they are of different corpora. Name a folder made by "
+                        "`switchyard data prepare`.")
 
     def __len__(self):
         return len(self.lengths)

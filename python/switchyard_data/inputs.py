@@ -4,6 +4,7 @@ import dataclasses
 import io
 import json
 import os
+import re
 import typing
 import zlib
 from pathlib import Path
@@ -162,7 +163,21 @@ class Documents:
                 raise DataError(f"{file.path}: not UTF-8 text ({error}). {remedy}") from error
             self.place = dataclasses.replace(self.place, skipped=self.place.skipped + 1)
             return
+        self._refuse_rows(file, text)
         yield Document(text), file.size
+
+    def _refuse_rows(self, file, text):
+        """Rows in a file whose name doesn't say so: their keys and braces would be part of the text. A single object in
+        a folder may well be a text, as in a corpus of programs."""
+        lines = text[:1] in "{[" and re.findall(r"\S.*", text)[:2]
+        values = [_json_of(line) for line in lines or []]
+        if file.named and lines and lines[0][0] == "[":
+            values = _json_of(text)
+        if (len(values or []) > (0 if file.named else 1)
+                and all(isinstance(row, dict) and any(isinstance(row.get(key), str) for key in self.rows.keys)
+                        for row in values)):
+            raise DataError(f"{file.path}: it holds rows, but is not one of {', '.join(ROW_SUFFIXES)}, from which they "
+                            "are read. Write one JSON object per line, and let the file's name end in .jsonl.")
 
     def _lines(self, file, done):
         try:
@@ -217,6 +232,13 @@ class Documents:
                             file.size * rows // table.metadata.num_rows)
         except (pyarrow.ArrowException, OSError, ValueError, OverflowError) as error:  # or text that is not UTF-8
             raise DataError(f"{file.path}: damaged after row {rows} ({error}). Fetch it again.") from error
+
+
+def _json_of(text):
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _uncompressed(raw, name):

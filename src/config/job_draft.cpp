@@ -27,6 +27,7 @@ class Resolver {
     else
       resolve_model_settings();
     resolve_sources();
+    check_validation();
     if (!unread("batch")) check_batch();
     check_optimizer();
     if (!job_.fabric.token.empty() && !job_.fabric.token_file.empty())
@@ -49,6 +50,14 @@ class Resolver {
     complete_ = false;
   }
 
+  /// Refuses a key that does nothing in this job. Its default may be given: a resolved job lists every key.
+  void refuse_unused(std::string_view name, const std::string& why) {
+    const Key<JobDraft>& key = *std::ranges::find(job_keys(), name, &KeyInfo::name);
+    if (draft_.has(key.name) && key.get(draft_) != key.get(JobDraft()))
+      error(key.name, fmt::format("{} = {} has no effect: {}, or leave it out.", key.name,
+                                  toml_literal(key, key.get(draft_)), why));
+  }
+
   bool wrong_inside(const std::string& section) const {
     return std::any_of(draft_.faulty.begin(), draft_.faulty.end(),
                        [&](const std::string& key) { return key.starts_with(section); });
@@ -64,6 +73,7 @@ class Resolver {
   void resolve_sources();
   void resolve_sources(const std::string& list, std::vector<DataSource>& sources);
   void check_rope_scaling();
+  void check_validation();
   void check_batch();
   void check_optimizer();
   void resolve_buckets();
@@ -202,6 +212,12 @@ void Resolver::check_rope_scaling() {
     model_error(key, no_factor(key));
 }
 
+void Resolver::check_validation() {
+  if (!validation_sources_of(job_).empty() || wrong_inside("validation.")) return;
+  for (const char* key : {"validation.every", "validation.sequences"})
+    refuse_unused(key, "there is no data to validate with. Give validation.path");
+}
+
 void Resolver::check_batch() {
   const bool sequences = !draft_.misses("batch.sequences"), tokens = !draft_.misses("batch.tokens");
   if (sequences && tokens) error("batch.tokens", "batch.sequences and batch.tokens exclude each other. Keep one.");
@@ -211,11 +227,23 @@ void Resolver::check_batch() {
 }
 
 void Resolver::check_optimizer() {
+  if (wrong_inside("optimizer.")) return;
   const OptimizerSettings& optimizer = job_.optimizer;
-  if (optimizer.min_lr > optimizer.lr && !wrong_inside("optimizer.")) {
+  using Schedule = LearningRateSchedule;
+  const auto refuse = [&](const char* key, const char* others) {
+    refuse_unused(
+        key, fmt::format("optimizer.schedule \"{}\" doesn't use it. Choose {}", name_of(optimizer.schedule), others));
+  };
+  const bool constant = optimizer.schedule == Schedule::constant;
+  if (constant) {
+    refuse("optimizer.min_lr", "a schedule that falls");
+  } else if (optimizer.min_lr > optimizer.lr) {
     error("optimizer.min_lr",
           fmt::format("optimizer.min_lr = {} is above lr = {}. Lower it.", optimizer.min_lr, optimizer.lr));
   }
+  if (constant || optimizer.schedule == Schedule::inverse_sqrt)
+    refuse("optimizer.decay_steps", "\"cosine\", \"linear\" or \"wsd\"");
+  if (optimizer.schedule != Schedule::wsd) refuse("optimizer.cooldown_steps", "\"wsd\"");
 }
 
 void Resolver::resolve_preset_buckets() {
@@ -295,6 +323,14 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
               "{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".",
               name));
     }
+    return std::nullopt;
+  }
+  if (is_auto(bucket)) {
+    model_error(
+        name + ".strategy",
+        fmt::format("{}.strategy = \"auto\", but only `switchyard plan` and `switchyard train` choose strategies, "
+                    "and those of all buckets or of none. Give it one, such as \"1,1,1\".",
+                    name));
     return std::nullopt;
   }
   if (file) return strategy_from_json(read_beside(bucket.file, draft_.origin, "strategy"), bucket.file);
@@ -383,6 +419,8 @@ void Resolver::resolve_ranks() {
 }
 
 }  // namespace
+
+bool is_auto(const BucketDraft& bucket) { return bucket.text == "auto"; }
 
 Resolution resolve(const JobDraft& draft, Errors& errors) { return Resolver(draft, errors).run(); }
 

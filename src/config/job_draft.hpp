@@ -6,6 +6,9 @@
 
 namespace switchyard::config {
 
+/// Whether the bucket's strategy is left to the planner. A job of which some buckets are has errors when resolved.
+bool is_auto(const BucketDraft& bucket);
+
 struct Resolution {
   Job job;
   bool complete = false;  // model and strategies are free of errors, so that one can be checked against the other

@@ -383,7 +383,8 @@ Keys optimizer_keys() {
                                                   "Steps over which the learning rate rises from 0 to lr.")
           .unit("steps")
           .at_least(0),
-      Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps", "Step at which min_lr is reached.")
+      Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps",
+                                                 "cosine, linear, wsd: step at which min_lr is reached.")
           .unit("steps")
           .at_least(0)
           .fallback("0: run.steps; a resumed run keeps its own"),

@@ -53,6 +53,13 @@ std::string likely_name(const std::string& name, const std::string& entry) {
   return nearest_name(name, names);
 }
 
+std::string no_key(const std::string& name, const std::string& entry) {
+  const std::string likely = likely_name(name, entry);
+  return fmt::format(
+      "{} is not a key. {}", name,
+      likely.empty() ? "`switchyard train --help-keys` lists all keys." : fmt::format("Did you mean {}?", likely));
+}
+
 /// Nothing unless the node is a list of integers.
 std::optional<KeyValue> integers_of(const toml::node& node) {
   const toml::array* list = node.as_array();
@@ -209,6 +216,10 @@ void Reader::override_value(toml::table& root, const Override& given) {
     errors_.add(where, "key=value is needed, for example --set run.steps=100.");
     return;
   }
+  if (name.ends_with('.') || std::ranges::count(parts, "") > 0) {  // "run..steps"
+    errors_.add(where, no_key(name, ""));
+    return;
+  }
   toml::node* node = &root;
   for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i)
     node = step_into(*node, parts[i], joined(parts, i + 1) == kBuckets || is_source_list(joined(parts, i + 1)));
@@ -286,10 +297,7 @@ void Reader::read_table(const toml::table& table, const std::string& inside, con
                               type_name(node), full, list ? "with single brackets, once" : "above its keys"));
       draft_.faulty.insert(full + ".");
     } else {
-      const std::string likely = likely_name(full, shown_prefix);
-      errors_.add(where(full, node), fmt::format("{} is not a key. {}", full,
-                                                 likely.empty() ? "`switchyard train --help-keys` lists all keys."
-                                                                : fmt::format("Did you mean {}?", likely)));
+      errors_.add(where(full, node), no_key(full, shown_prefix));
     }
   }
 }

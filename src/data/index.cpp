@@ -81,6 +81,7 @@ void Index::check_documents(std::string_view origin, i64 data_bytes) const {
     user_error("{}: the documents are sequences {} to {} of {}: some belong to none. {}", origin, mark(0),
                mark(documents_), sequences_, kRemedy);
   const i64 token_bytes = size_of(type_);
+  i64 all_tokens = 0;
   for (i64 document = 0; document < documents_; ++document) {
     const i64 first = mark(document), last = mark(document + 1);
     if (first < 0 || last < first || last > sequences_)
@@ -104,7 +105,12 @@ void Index::check_documents(std::string_view origin, i64 data_bytes) const {
     }
     if (tokens == 0)
       user_error("{}: document {} is empty. Recreate the files without empty documents.", origin, document);
+    all_tokens += tokens;
   }
+  if (all_tokens * token_bytes != data_bytes)
+    user_error(
+        "{}: its documents have {} tokens of {} bytes, but the .bin file has {} bytes: it is of another index. {}",
+        origin, all_tokens, token_bytes, data_bytes, kRemedy);
 }
 
 Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64 data_bytes) {

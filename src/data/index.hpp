@@ -39,12 +39,13 @@ class Index {
   const std::byte *sizes_ = nullptr, *pointers_ = nullptr, *marks_ = nullptr;
 };
 
-/// Reads an index and checks every field: afterwards each document is one contiguous, aligned range of the .bin file.
+/// Reads an index and checks every field: afterwards each document is one contiguous, aligned range of the .bin file,
+/// and together they are as long as the file.
 /// origin      file name for messages
 /// data_bytes  size of the .bin file
 /// errors      UserError naming file, field and remedy: not such a file, other version or type, cut short, bytes after
-///             the end, counts or sizes out of range, documents that reach beyond the .bin file, are not contiguous or
-///             are empty
+///             the end, counts or sizes out of range, documents that reach beyond the .bin file, are not contiguous,
+///             are empty, or have fewer tokens than the .bin file
 Index parse_index(std::span<const std::byte> bytes, std::string_view origin, i64 data_bytes);
 
 }  // namespace switchyard::data

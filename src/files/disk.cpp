@@ -27,6 +27,19 @@ std::filesystem::path folder_of(const std::filesystem::path& path) {
   return path.has_parent_path() ? path.parent_path() : ".";
 }
 
+// The shortest part of a path that is there and is not a folder, or a link to none; the path if all of them are.
+std::filesystem::path no_folder_of(const std::filesystem::path& path) {
+  std::filesystem::path part;
+  for (const std::filesystem::path& name : path) {
+    part /= name;
+    std::error_code failed;
+    if (std::filesystem::symlink_status(part, failed).type() != std::filesystem::file_type::not_found &&
+        !std::filesystem::is_directory(part, failed))
+      return part;
+  }
+  return path;
+}
+
 Descriptor open_or_throw(const std::filesystem::path& path, int flags) {
   const int fd = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
   if (fd < 0) disk_error("open", path, errno);
@@ -83,15 +96,21 @@ void sync_folder(const std::filesystem::path& folder) {
 }
 
 void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed) {
+  const std::string failed = fmt::format("cannot {} {}", action, path.string());
+  if (error == EISDIR) user_error("{}: it is a folder. Name a file, or move the folder away.", failed);
+  if (error == ENOTDIR || error == EEXIST)
+    user_error("{}: {} is not a folder. Name another path, or move that file away.", failed,
+               no_folder_of(path).string());
+  if (error == ENAMETOOLONG || error == ELOOP) user_error("{}: {}. Name another path.", failed, text_of(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
     cluster_error(
-        "cannot {} {}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit "
-        "(ulimit -f), "
-        "or choose a folder on another disk.",
-        action, path.string(), text_of(error), needed, free_bytes(folder_of(path)));
+        "{}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), or "
+        "choose a folder on another disk.",
+        failed, text_of(error), needed, free_bytes(folder_of(path)));
   }
-  cluster_error("cannot {} {}: {}. Check the disk and the permissions of {}.", action, path.string(), text_of(error),
-                folder_of(path).string());
+  const std::string folder = folder_of(path).string();
+  cluster_error("{}: {}. Check the disk and the permissions of {}.", failed, text_of(error),
+                folder == "." ? "the current folder" : folder);
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -114,7 +133,7 @@ void write_text(const std::filesystem::path& path, std::string_view text) {
     sync(file, path);
     file.close();
     if (::rename(temporary.c_str(), path.c_str()) != 0) disk_error("rename to", path, errno);
-  } catch (const ClusterError&) {
+  } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }

@@ -143,9 +143,9 @@ void* RankMemory::allocate(i64 bytes) {
   }
   if (hole == free_.end())
     user_error(
-        "rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}. Raise run.memory_budget, or use fewer "
-        "tokens per "
-        "micro-batch, recomputation, or a strategy with more ranks per replica.",
+        "rank memory budget of {} bytes exceeded: need {} bytes, live {} of {}. Raise run.memory_budget, or the memory "
+        "of run.emulate's devices, or use fewer tokens per micro-batch, recomputation, or a strategy with more "
+        "ranks per replica.",
         capacity_, bytes, live_, capacity_);
   const auto [offset, size] = *hole;
   free_.erase(hole);

@@ -49,20 +49,23 @@ std::string strategies_text(const batch::StepPlan& plan, const compiler::Plans& 
 }
 
 [[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program,
-                              int rank, const compiler::MemoryPeak& peak, i64 budget) {
+                              int rank, const compiler::MemoryPeak& peak, const RankSettings& settings) {
   const int phase = peak.task < 0 ? -1 : program.tasks[static_cast<size_t>(peak.task)].phase;
   const std::string where =
       phase < 0 ? ""
                 : fmt::format(" under strategy \"{}\"",
                               plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)]
                                   .strategy.name);
+  const std::string budget = format_bytes(Bytes{settings.memory_budget});
   user_error(
-      "{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise run.memory_budget = "
-      "\"{}\", set a smaller "
+      "{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise {}, set a smaller "
       "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
       strategies_text(plan, plans), rank, format_bytes(Bytes{peak.total}), where,
-      format_bytes(Bytes{peak.total - budget}), compiler::name_of(peak.largest()), compiler::to_string(peak),
-      format_bytes(Bytes{budget}));
+      format_bytes(Bytes{peak.total - settings.memory_budget}), compiler::name_of(peak.largest()),
+      compiler::to_string(peak),
+      settings.emulated.empty()
+          ? fmt::format("run.memory_budget = \"{}\"", budget)
+          : fmt::format("the memory of run.emulate = \"{}\" ({} a device)", settings.emulated, budget));
 }
 
 // Home must fit before the store is made.
@@ -70,16 +73,17 @@ RankSettings with_room_for_home(RankSettings settings, const compiler::Plans& pl
   const ir::Program nothing{{}, std::vector<std::vector<int>>(static_cast<size_t>(plans.cluster().ranks()))};
   const compiler::MemoryPeak home = compiler::predict_memory(nothing, {}, plans, compiler::Holdings(plans, rank));
   if (settings.memory_budget > 0 && home.total > settings.memory_budget)
-    over_budget({}, plans, nothing, rank, home, settings.memory_budget);
+    over_budget({}, plans, nothing, rank, home, settings);
   return settings;
 }
 
 }  // namespace
 
-RankSettings rank_settings_of(const config::Job& job) {
+RankSettings rank_settings_of(const config::Job& job, const std::optional<cluster::Hardware>& emulated) {
   RankSettings settings;
   settings.threads = job.run.emulate.empty() ? job.run.threads : 1;
   settings.memory_budget = job.run.memory_budget.count;
+  if (emulated && settings.memory_budget == emulated->device.usable().count) settings.emulated = job.run.emulate;
   settings.prefetch = job.run.prefetch;
   settings.seed = static_cast<std::uint64_t>(job.seed);
   return settings;
@@ -89,12 +93,13 @@ i64 memory_of(const config::Job& job) {
   return job.run.memory_budget.count > 0 ? job.run.memory_budget.count : kernels::machine_memory();
 }
 
-void require_room(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, i64 budget) {
+void require_room(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                  const RankSettings& settings) {
   const std::vector<compiler::MemoryPeak> peaks =
       compiler::predict_all(program, plan, plans, compiler::ExecutionOrder::worst);
   const auto highest = std::ranges::max_element(peaks, {}, &compiler::MemoryPeak::total);
-  if (highest->total > budget)
-    over_budget(plan, plans, program, static_cast<int>(highest - peaks.begin()), *highest, budget);
+  if (highest->total > settings.memory_budget)
+    over_budget(plan, plans, program, static_cast<int>(highest - peaks.begin()), *highest, settings);
 }
 
 Rank::Rank(const compiler::Plans& plans, const config::ModelConfig& model, comm::Fabric& fabric, RankSettings settings)
@@ -164,7 +169,7 @@ void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
         return fits;
       },
       std::move(first));
-  if (!fits) over_budget(plan, plans, program_, highest, peak, settings_.memory_budget);
+  if (!fits) over_budget(plan, plans, program_, highest, peak, settings_);
 }
 
 runtime::StepResult Rank::step(const batch::StepPlan& plan, const runtime::Documents& documents,

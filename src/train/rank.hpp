@@ -6,7 +6,9 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <string>
 
+#include "cluster/hardware.hpp"
 #include "compiler/memory.hpp"
 #include "config/job.hpp"
 #include "kernels/device_memory.hpp"
@@ -15,22 +17,25 @@
 
 namespace switchyard::train {
 
-/// memory_budget: bytes a step may take on any rank, 0: no limit. memory: what the rank allocates from.
+/// memory_budget: bytes a step may take on any rank, 0: no limit. emulated: the cluster whose devices have that memory,
+/// as run.emulate names it; empty: it is the job's own budget. memory: what the rank allocates from.
 struct RankSettings {
   int threads = 1;
   i64 memory_budget = 0;
+  std::string emulated{};
   at::Device device{at::kCPU};
   bool prefetch = true;
   std::uint64_t seed = 0;  // of dropout
   kernels::RankMemory* memory = nullptr;
 };
-/// What the job says; the rest is the host's.
-RankSettings rank_settings_of(const config::Job& job);
+/// What the job says, with a budget within the memory of the cluster that it emulates, if any; the rest is the host's.
+RankSettings rank_settings_of(const config::Job& job, const std::optional<cluster::Hardware>& emulated = {});
 
 /// Bytes that a rank of the job may take: its budget, or the machine's memory.
 i64 memory_of(const config::Job& job);
 /// UserError if a rank may need more than the budget for a step that was planned, at the worst pace.
-void require_room(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans, i64 budget);
+void require_room(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans,
+                  const RankSettings& settings);
 /// A rank without room waits so long for its other queues to release some: on slow links they may be late.
 inline constexpr std::chrono::seconds kMemoryPatience(10);
 

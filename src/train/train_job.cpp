@@ -371,7 +371,8 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
         if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
         comm::Fabric& host = metered ? *metered : ranks;
         const compiler::Plans plans = compiler::plans_of(job, host.cluster());
-        const RankSettings share = with_host_share(rank_settings_of(job), host, job.run.device, !launch.distributed);
+        const RankSettings told = rank_settings_of(job, settings.emulated);
+        const RankSettings share = with_host_share(told, host, job.run.device, !launch.distributed);
         on_devices(
             host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
             [&](comm::Fabric& fabric) {

@@ -100,6 +100,42 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   EXPECT_EQ(resolved("", gpt2).max_positions, 32) << "learned positions do not grow";
 }
 
+TEST(JobDraft, keys_that_do_nothing_are_refused) {
+  EXPECT_EQ(error_with("validation.every=3"),
+            "--set validation.every=3: validation.every = 3 has no effect: there is no data to validate with. Give "
+            "validation.path, or leave it out.");
+  EXPECT_THAT(error_with("validation.sequences=3"), HasSubstr("validation.sequences = 3 has no effect"));
+  EXPECT_EQ(error(good_job(), {"validation.every=3", "validation.path=x"}), "no error");
+  EXPECT_EQ(error(good_job(), {"validation.every=3", "validation.source.0.path=x"}), "no error");
+  EXPECT_EQ(error_with("optimizer.cooldown_steps=3"),
+            "--set optimizer.cooldown_steps=3: optimizer.cooldown_steps = 3 has no effect: optimizer.schedule "
+            "\"cosine\" doesn't use it. Choose \"wsd\", or leave it out.");
+  const auto refused = [](const std::string& schedule) {
+    std::vector<std::string> keys;
+    for (const char* key : {"min_lr", "decay_steps", "cooldown_steps"})
+      if (const std::string text = error(
+              good_job(), {"optimizer.lr=5.0", "optimizer.schedule=" + schedule, fmt::format("optimizer.{}=2", key)});
+          text.find("has no effect") != std::string::npos)
+        keys.emplace_back(key);
+    return keys;
+  };
+  EXPECT_THAT(refused("cosine"), ElementsAre("cooldown_steps"));
+  EXPECT_THAT(refused("linear"), ElementsAre("cooldown_steps"));
+  EXPECT_THAT(refused("wsd"), IsEmpty());
+  EXPECT_THAT(refused("inverse-sqrt"), ElementsAre("decay_steps", "cooldown_steps"));
+  EXPECT_THAT(refused("constant"), ElementsAre("min_lr", "decay_steps", "cooldown_steps"));
+  const Job job = good({"optimizer.schedule=constant"});
+  EXPECT_EQ(job_from_toml(to_toml(job), "resolved.toml"), job) << "defaults are no mistakes";
+}
+
+TEST(JobDraft, a_bucket_for_the_planner_beside_others_is_one_error) {
+  const std::string message =
+      "bucket.1.strategy = \"auto\", but only `switchyard plan` and `switchyard train` choose strategies, and those of "
+      "all buckets or of none. Give it one, such as \"1,1,1\".";
+  EXPECT_EQ(error("[model]\npreset = \"3b\"\n" + kRest + "[[bucket]]\nmax_length = 32\nstrategy = \"auto\"\n"),
+            "job.toml:13: " + message);
+}
+
 TEST(JobDraft, sources_take_the_place_of_the_path) {
   const auto sources = [](const std::string& text) { return good_job() + text; };
   const Job job = job_from_toml(

@@ -74,6 +74,9 @@ TEST(JobReader, integers_serve_as_numbers_bytes_and_seconds) {
 
 TEST(JobReader, an_unknown_key_names_the_likely_one) {
   EXPECT_EQ(errors_of("[run]\nstep = 5\n"), "job.toml:2: run.step is not a key. Did you mean run.steps?");
+  for (const std::string name : {"run..steps", "run.steps.", ".run.steps"})
+    EXPECT_EQ(errors_of("", {name + "=5"}),
+              fmt::format("--set {0}=5: {0} is not a key. Did you mean run.steps?", name));
   EXPECT_EQ(errors_of("steps = 5\n"), "job.toml:1: steps is not a key. Did you mean run.steps?");
   EXPECT_EQ(errors_of("[optimiser]\nlr = 1\n"), "job.toml:1: optimiser is not a key. Did you mean optimizer?");
   EXPECT_EQ(errors_of("[model.rope_scaling]\nfacter = 1.0\n"),

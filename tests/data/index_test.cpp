@@ -126,6 +126,13 @@ TEST(Index, SequencesOutsideTheDataAreRefused) {
   EXPECT_THAT(error_of(file.bytes()), HasSubstr("sequence 2 has -1 tokens"));
 }
 
+TEST(Index, TokensOfNoDocumentAreRefused) {
+  EXPECT_EQ(error_of(good().bytes(), kData + 2),
+            "a/corpus.idx: its documents have 6 tokens of 2 bytes, but the .bin file has 14 bytes: it is of another "
+            "index. Recreate it with `switchyard data prepare --force`.");
+  EXPECT_THAT(error_of(IndexFile::of_lengths({}).bytes(), 2), HasSubstr("it is of another index"));
+}
+
 TEST(Index, MisalignedSequencesAreRefused) {
   IndexFile file = good();
   file.pointers[1] = 3;

@@ -75,8 +75,29 @@ TEST(Disk, makes_a_folder_with_its_parents_and_says_why_it_cannot) {
   make_folder(scratch / "a/b/c");
   EXPECT_TRUE(std::filesystem::is_directory(scratch / "a/b/c"));
   put(scratch / "file", "");
-  EXPECT_THAT(message_of<ClusterError>([&] { make_folder(scratch / "file/below"); }),
-              HasSubstr("cannot make folder " + (scratch / "file/below").string() + ": Not a directory."));
+  for (const char* name : {"file", "file/below"})
+    EXPECT_EQ(message_of<UserError>([&] { make_folder(scratch / name); }),
+              fmt::format("cannot make folder {}: {} is not a folder. Name another path, or move that file away.",
+                          (scratch / name).string(), (scratch / "file").string()));
+  std::filesystem::create_symlink("nowhere", scratch / "link");
+  EXPECT_THAT(message_of<UserError>([&] { make_folder(scratch / "link"); }), HasSubstr("link is not a folder. Name"));
+  EXPECT_THAT(message_of<UserError>([&] { make_folder(scratch / std::string(300, 'x')); }),
+              HasSubstr("File name too long. Name another path."));
+}
+
+TEST(Disk, a_path_that_cannot_be_a_file_is_the_users_mistake_and_leaves_nothing) {
+  const Scratch scratch;
+  make_folder(scratch / "page");
+  EXPECT_EQ(message_of<UserError>([&] { write_text(scratch / "page", "x"); }),
+            fmt::format("cannot rename to {}: it is a folder. Name a file, or move the folder away.",
+                        (scratch / "page").string()));
+  EXPECT_FALSE(std::filesystem::exists(scratch / "page.tmp"));
+  EXPECT_THAT(message_of<UserError>([&] { open_for_writing(scratch / "page"); }), HasSubstr("cannot open "));
+}
+
+TEST(Disk, the_folder_of_a_name_alone_is_the_current_one) {
+  EXPECT_EQ(message_of<ClusterError>([] { disk_error("write", "out", EIO); }),
+            "cannot write out: Input/output error. Check the disk and the permissions of the current folder.");
 }
 
 }  // namespace

@@ -53,7 +53,7 @@ TEST(RunLock, IsFreeOnceItsProcessWasKilled) {
 TEST(RunLock, NeedsAFolderItMayWrite) {
   const Scratch scratch;
   put(scratch / "file", "");
-  EXPECT_THAT(message_of<ClusterError>([&] { RunLock::take(scratch / "file"); }),
+  EXPECT_THAT(message_of<UserError>([&] { RunLock::take(scratch / "file"); }),
               testing::HasSubstr((scratch / "file").string()));
 }
 

@@ -90,8 +90,8 @@ TEST(RankMemory, RefusesWhatExceedsTheBudgetAndSaysByHowMuch) {
   } catch (const UserError& error) {
     EXPECT_STREQ(error.what(),
                  "rank memory budget of 1024 bytes exceeded: need 1000 bytes, live 512 of 1024. Raise "
-                 "run.memory_budget, or use fewer "
-                 "tokens per micro-batch, recomputation, or a strategy with more ranks per replica.");
+                 "run.memory_budget, or the memory of run.emulate's devices, or use fewer tokens per micro-batch, "
+                 "recomputation, or a strategy with more ranks per replica.");
   }
   EXPECT_EQ(memory.live(), 512);
   void* b = memory.allocate(256);

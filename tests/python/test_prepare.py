@@ -202,6 +202,33 @@ def test_a_second_run_does_nothing_until_something_changes(tmp_path, capsys):
     assert done("--text-key", "content", "--tokenizer", "train:301")
 
 
+LIKE_ROWS = {"lines": '{"text": "a"}\n\n{"text": "b"}\n', "one line": '{"text": "a"}', "list": '[\n {"text": "a"}\n]\n'}
+
+
+@pytest.mark.parametrize("content", LIKE_ROWS.values(), ids=LIKE_ROWS)
+@pytest.mark.parametrize("name", ["rows.json", "rows"])
+def test_rows_in_a_file_of_another_name_are_no_text(tmp_path, capsys, name, content):
+    (tmp_path / name).write_text(content)
+    arguments = ("--tokenizer", "train:257", "--out", tmp_path / "out")
+    assert fails(capsys, "--input", tmp_path / name, *arguments) == (
+        f"error: {tmp_path}/{name}: it holds rows, but is not one of .jsonl, .jsonl.gz, .jsonl.zst, .parquet, from which "
+        "they are read. Write one JSON object per line, and let the file's name end in .jsonl.")
+    assert prepare("--input", tmp_path / name, *arguments, "--text-key", "body") == 0, "no rows with this key"
+
+
+def test_in_a_folder_only_several_rows_are_no_text(tmp_path, capsys):
+    texts = {"one.json": LIKE_ROWS["one line"], "list.json": LIKE_ROWS["list"], "set.json": '{"text": "a"}\n{"x": 1}\n',
+             "brace.txt": "{ text"}
+    (tmp_path / "in").mkdir()
+    for name, text in texts.items():
+        (tmp_path / "in" / name).write_text(text)
+    arguments = ("--input", tmp_path / "in", "--tokenizer", "train:257", "--out", tmp_path / "out")
+    assert prepare(*arguments) == 0
+    assert sorted(CorpusReader(tmp_path / "out").texts()) == sorted(texts.values())
+    (tmp_path / "in" / "rows.json").write_text(LIKE_ROWS["lines"])
+    assert "in/rows.json: it holds rows" in fails(capsys, *arguments)
+
+
 def test_a_failed_run_leaves_the_earlier_files_as_they_were(tmp_path, capsys):
     out = tmp_path / "out"
     (tmp_path / "good.jsonl").write_bytes(rows(TEXTS))

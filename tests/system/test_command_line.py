@@ -118,13 +118,31 @@ def test_an_empty_name_is_refused(job, words, name):
     assert refusal([tiny.PROGRAM, *words]) == f"{name} is empty. Give it a value, or leave it out."
 
 
-@pytest.mark.parametrize("command", [["plan", "JOB", "--cluster", "demo"], ["profile", "--quick"]])
+@pytest.mark.parametrize("command", [["plan", "JOB", "--cluster", "demo", "--out"], ["profile", "--quick", "--out"],
+                                     ["simulate", "JOB", "--cluster", "demo", "--trace"], ["report", "run", "--out"]])
 def test_a_file_that_cannot_be_written_is_known_before_the_work(job, tmp_path, command):
+    words, option = [str(job()) if word == "JOB" else word for word in command], command[-1]
+    refused = refusal([tiny.PROGRAM, *words, tmp_path])
+    assert refused == f"{option} {tmp_path}: this is a folder. Name a file."
+    refused = refusal([tiny.PROGRAM, *words, tmp_path / "none/x"])
+    assert refused == f"{option} {tmp_path}/none/x: there is no folder {tmp_path}/none. Make it, or name another file."
+
+
+@pytest.mark.parametrize("command", [["train", "JOB", "--out"], ["simulate", "JOB", "--cluster", "demo", "--report"]])
+def test_a_folder_that_cannot_be_made_is_refused_with_the_file_in_its_place(job, tmp_path, command):
+    (tmp_path / "file").write_text("mine")
     words = [str(job()) if word == "JOB" else word for word in command]
-    refused = refusal([tiny.PROGRAM, *words, "--out", tmp_path])
-    assert refused == f"--out {tmp_path}: this is a folder. Name a file."
-    refused = refusal([tiny.PROGRAM, *words, "--out", tmp_path / "none/x"])
-    assert refused == f"--out {tmp_path}/none/x: there is no folder {tmp_path}/none. Make it, or name another file."
+    for name in ("file", "file/below"):
+        assert refusal([tiny.PROGRAM, *words, name], cwd=tmp_path) == (
+            f"cannot make folder {name}: file is not a folder. Name another path, or move that file away.")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_too_many_ranks_are_refused_before_the_cluster_is_asked(job):
+    expected = "--ranks 1000008: run.ranks = 1000008 must be at most 65536."
+    given = ["--model", "7b", "--context", "4096", "--ranks", "1000008"]
+    assert refusal([tiny.PROGRAM, "plan", "--cluster", "a100-80g", *given]) == expected
+    assert refusal(tiny.command(job(), "--emulate", "a100-80g", "--ranks", "1000008")) == expected
 
 
 def test_numbers_too_small_are_refused_with_what_is_needed(job):

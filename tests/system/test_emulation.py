@@ -73,8 +73,11 @@ def test_a_step_that_needs_more_than_a_device_has_is_refused(profile, job, tmp_p
     small["device"]["memory"] = 1 << 16
     path = tmp_path / "small.json"
     path.write_text(json.dumps(small))
-    result = tiny.run(tiny.command(job(), "--emulate", path, "--out", tmp_path / "out"))
-    assert result.returncode == 2 and "more than the memory budget" in result.stderr, result.stderr
+    for own, remedy in ((None, f'Raise the memory of run.emulate = "{path}" (64 KiB a device),'),
+                        ("60 KiB", 'Raise run.memory_budget = "60 KiB",')):
+        result = tiny.run(tiny.command(job(**({"memory_budget": own} if own else {})), "--emulate", path))
+        assert result.returncode == 2 and "more than the memory budget" in result.stderr, result.stderr
+        assert remedy in result.stderr, result.stderr
 
 
 @pytest.mark.parametrize(("arguments", "message"), [

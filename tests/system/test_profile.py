@@ -1,6 +1,7 @@
 """`switchyard profile`, and jobs that are planned before they train."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -132,6 +133,17 @@ def test_settings_of_strategies_that_are_left_open_are_refused(job):
 
 
 def test_some_buckets_may_not_be_left_open(job):
-    result = tiny.run(tiny.command(job([(48, "auto"), (20, "2,1,1")])))
-    assert (result.returncode == 2 and 'strategy = "auto"' in result.stderr
-            and "all of them or none" in result.stderr), result.stderr
+    path = job([(48, "auto"), (20, "2,1,1")])
+    for words in (tiny.command(path), [tiny.PROGRAM, "plan", path, "--cluster", "demo"],
+                  [tiny.PROGRAM, "simulate", path, "--cluster", "demo"]):
+        result = tiny.run(words)
+        assert result.returncode == 2 and re.fullmatch(
+            rf'switchyard: {path}:\d+: bucket\.0\.strategy = "auto", but only .* those of all buckets or of none\. .*\n',
+            result.stderr), result.stderr
+
+
+def test_a_profile_that_is_not_there_is_refused_even_where_it_has_no_use(job, tmp_path):
+    result = tiny.run(tiny.command(job([(48, "1,1,1")]), "--set", f"run.profile={tmp_path}/none.json"))
+    assert result.returncode == 2 and result.stderr == (
+        f'switchyard: run.profile = "{tmp_path}/none.json" can\'t be read: No such file or directory. Check the path, or '
+        "leave it out.\n")

@@ -218,6 +218,29 @@ def test_runs_and_corpora_are_read(tmp_path):
         switchyard.Run(tmp_path / "none")
 
 
+def test_a_corpus_that_cannot_be_read_is_named(tmp_path):
+    def refused(folder):
+        with pytest.raises(switchyard.Error) as raised:
+            switchyard.Corpus(folder)
+        return str(raised.value)
+    remedy = "Name a folder made by `switchyard data prepare`."
+    assert refused("nope") == f"nope/corpus.idx can't be read: No such file or directory. {remedy}"
+    corpus, other = tmp_path / "corpus", tmp_path / "other"
+    tiny.write_corpus(corpus, [[1, 2, 3], [4]])
+    tiny.write_corpus(other, [[1, 2]])
+    (corpus / "corpus.idx").write_bytes((other / "corpus.idx").read_bytes())
+    assert refused(corpus) == (f"{corpus}/corpus.idx is for 2 tokens, but corpus.bin has 4: they are of different "
+                               f"corpora. {remedy}")
+    (corpus / "corpus.bin").write_bytes(b"abc")
+    assert f"{corpus}/corpus.bin can't be read" in refused(corpus)
+    (corpus / "corpus.idx").write_bytes(b"")
+    assert f"{corpus}/corpus.idx can't be read" in refused(corpus)
+    whole = (other / "corpus.idx").read_bytes()
+    for size in (1, 9, 17, 34, len(whole) - 1):
+        (corpus / "corpus.idx").write_bytes(whole[:size])
+        assert refused(corpus) == f"{corpus}/corpus.idx is no index of a corpus. {remedy}"
+
+
 def test_the_module_is_the_program():
     environment = tiny.ENVIRONMENT | {"PYTHONPATH": str(tiny.ROOT / "python"), "SWITCHYARD_PROGRAM": tiny.PROGRAM}
     for words in (["show", "model", "--model", "7b"], ["show"]):
