@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/errors.hpp"
+#include "ir/autodiff.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -77,7 +78,12 @@ BoxesByRank boxes_by_rank(const Plans& plans) {
 Holdings::Holdings(const Plans& plans, int rank) : Holdings(plans, boxes_by_rank(plans), rank) {}
 
 Holdings::Holdings(const Plans& plans, const BoxesByRank& boxes, int rank)
-    : plans_(plans), rank_(rank), home_(plans.home().size()), owned_(home_.size()) {
+    : plans_(plans),
+      rank_(rank),
+      has_optimizer_(ir::is_differentiated(plans.graph())),
+      has_compute_copy_(!has_optimizer_ || plans.graph().precision().compute != plans.graph().precision().state),
+      home_(plans.home().size()),
+      owned_(home_.size()) {
   const auto r = static_cast<size_t>(rank);
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     used_.push_back(by_param(boxes.used[s][r], home_.size()));

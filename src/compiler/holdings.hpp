@@ -45,6 +45,12 @@ class Holdings {
   const layout::Box* made(int strategy, int param) const { return at(made_, strategy, param); }
   const layout::Box* grad(int strategy, int param) const { return at(grad_, strategy, param); }
   const std::vector<const layout::Box*>& home(int param) const { return home_[static_cast<size_t>(param)]; }
+  /// What home has of each element: for the optimizer its master weight, moments and gradient, unless the plans' graph
+  /// has no backward pass; a copy to compute with, unless the master weight is one.
+  bool has_optimizer() const { return has_optimizer_; }
+  bool has_compute_copy() const { return has_compute_copy_; }
+  /// Of the rank: what encoding its gradients loses.
+  const std::vector<Residual>& residuals() const { return plans_.residuals()[static_cast<size_t>(rank_)]; }
   /// The part of the rank's home that this rank counts (global norm, saving): each element has one owner.
   const std::vector<const layout::Box*>& owned(int param) const { return owned_[static_cast<size_t>(param)]; }
 
@@ -73,6 +79,7 @@ class Holdings {
 
   const Plans& plans_;
   int rank_;
+  bool has_optimizer_, has_compute_copy_;
   Boxes used_, stored_, made_, grad_;                  // [strategy][param]
   Boxes home_, owned_;                                 // [param]
   std::vector<std::vector<std::vector<int>>> groups_;  // [unit]

@@ -178,13 +178,14 @@ class Replay {
   void take_home() {
     for (int unit = 0; unit < units_; ++unit) {
       const i64 n = holdings_.home_elements(unit);
-      meter_.take(MemoryClass::master, n * state_);
-      for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::moments, n * state_);
-      meter_.take(MemoryClass::home_gradients, n * state_);
-      const Precision precision = plans_.graph().precision();
-      if (precision.compute != precision.state) meter_.take(MemoryClass::compute_copy, n * compute_);
+      if (holdings_.has_optimizer()) {
+        meter_.take(MemoryClass::master, n * state_);
+        for (int i = 0; i < 2; ++i) meter_.take(MemoryClass::moments, n * state_);
+        meter_.take(MemoryClass::home_gradients, n * state_);
+      }
+      if (holdings_.has_compute_copy()) meter_.take(MemoryClass::compute_copy, n * compute_);
     }
-    for (const Residual& residual : plans_.residuals()[static_cast<size_t>(holdings_.rank())])
+    for (const Residual& residual : holdings_.residuals())
       meter_.take(MemoryClass::residuals, residual.box.elements() * state_);
   }
 

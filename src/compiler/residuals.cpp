@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "compiler/wire.hpp"
+#include "ir/autodiff.hpp"
 #include "layout/overlay.hpp"
 
 namespace switchyard::compiler {
@@ -65,7 +66,7 @@ std::vector<std::vector<Residual>> residuals_of(const Plans& plans) {
   Sent sent;
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
     const codecs::Rule rule = plans.strategies()[s].strategy.compression.rule_of_gradients();
-    if (!rule.feedback) continue;
+    if (!rule.feedback || !ir::is_differentiated(plans.graph())) continue;
     const auto strategy = static_cast<int>(s);
     for (const switching::UnitMoves& unit : plans.reduction(strategy).units) add(sent, unit.moves, rule, plans);
     for (const auto& group : plans.of_runs(strategy))

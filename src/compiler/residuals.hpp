@@ -23,7 +23,7 @@ struct Residual {
 
 /// Residuals by rank, then parameter and lower corner. A rank has one residual of an element, whatever strategies,
 /// phases and micro-batches send it: all are partial sums of the same gradient. Boxes of a parameter are disjoint, and
-/// the box of each message that is encoded with feedback lies in one of them.
+/// the box of each message that is encoded with feedback lies in one of them. There are none without a backward pass.
 std::vector<std::vector<Residual>> residuals_of(const Plans& plans);
 
 /// The rank's residual that has the box; null if none does.

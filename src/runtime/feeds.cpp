@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "base/random.hpp"
 #include "ir/operators/attention.hpp"
+#include "kernels/memory.hpp"
 #include "kernels/upload.hpp"
 #include "runtime/tensors.hpp"
 
@@ -37,7 +38,9 @@ class TokenRows {
         labels_(empty({T}, DType::i64, at::kCPU)),
         weights_(zeros({T}, DType::f64, at::kCPU)) {
     labels_.fill_(-1);
-    if (labels.sources > 1) sources_ = zeros({T}, DType::i64, at::kCPU);
+    if (labels.sources <= 1) return;
+    const kernels::MemoryScope outside(nullptr);  // as the sums of their losses, these belong to no strategy
+    sources_ = zeros({T}, DType::i64, at::kCPU);
   }
 
   // A part of a document, whose first token has this row.

@@ -15,11 +15,13 @@ inline std::vector<i64> sizes_of(const layout::Box& box) {
   return sizes;
 }
 
-/// Gives out shards one after another: members of a group adjoin, groups are aligned.
+/// Gives out shards one after another: members of a group adjoin, groups are aligned. An undefined tensor has undefined
+/// shards.
 class FlatMemory {
  public:
   explicit FlatMemory(at::Tensor flat) : flat_(std::move(flat)) {}
   at::Tensor take(const layout::Box& box) {
+    if (!flat_.defined()) return {};
     const i64 n = box.elements();
     at::Tensor piece = flat_.narrow(0, at_, n).view(sizes_of(box));
     at_ += n;

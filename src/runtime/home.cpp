@@ -12,8 +12,9 @@ Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at:
   for (int number = 0; number < static_cast<int>(plans.units().size()); ++number) {
     const std::vector<i64> n = {holdings.home_elements(number)};
     HomeUnit unit;
-    for (at::Tensor* flat : {&unit.master, &unit.m, &unit.v, &unit.grad}) *flat = zeros(n, precision.state, device);
-    unit.compute_copy = precision.compute == precision.state ? unit.master : zeros(n, precision.compute, device);
+    if (holdings.has_optimizer())
+      for (at::Tensor* flat : {&unit.master, &unit.m, &unit.v, &unit.grad}) *flat = zeros(n, precision.state, device);
+    unit.compute_copy = holdings.has_compute_copy() ? zeros(n, precision.compute, device) : unit.master;
     FlatMemory master(unit.master), m(unit.m), v(unit.v), grad(unit.grad), compute_copy(unit.compute_copy);
     for (const auto& group : holdings.groups(number)) {
       for (const int p : group)
@@ -27,7 +28,7 @@ Home::Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at:
                                  .compute_copy = compute_copy.take(*box)});
       for (FlatMemory* flat : {&master, &m, &v, &grad, &compute_copy}) flat->next_group();
     }
-    unit.owned = owned_gradients(unit);
+    if (holdings.has_optimizer()) unit.owned = owned_gradients(unit);
     units_.push_back(std::move(unit));
   }
 }
@@ -42,16 +43,19 @@ std::vector<at::Tensor> Home::owned_gradients(const HomeUnit& unit) const {
 }
 
 void Home::initialize(const Initial& initial) {
+  const Precision precision = plans_.graph().precision();
+  const bool optimizer = holdings_.has_optimizer();
   for (HomeUnit& unit : units_) {
     for (HomeShard& shard : unit.shards) {
-      at::Tensor values = empty(sizes_of(shard.box), plans_.graph().precision().state, at::kCPU);
+      at::Tensor& target = optimizer ? shard.master : shard.compute_copy;
+      const DType type = optimizer ? precision.state : precision.compute;
+      at::Tensor values = target.is_cpu() ? target : empty(sizes_of(shard.box), type, at::kCPU);
       initial(shard.param, shard.box, values);
-      shard.master.copy_(values);
-      if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
+      target.copy_(values);
+      shard.compute_copy.copy_(target);
     }
-    unit.m.zero_();
-    unit.v.zero_();
-    unit.grad.zero_();
+    if (!optimizer) continue;
+    for (at::Tensor* flat : {&unit.m, &unit.v, &unit.grad}) flat->zero_();
   }
 }
 

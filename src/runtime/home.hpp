@@ -1,5 +1,6 @@
 // Home: the optimizer's part of the parameters on one rank. Every element's master weight, moments and summed gradient
-// lie on the rank that owns it, whatever strategies compute with it.
+// lie on the rank that owns it, whatever strategies compute with it. Without an optimizer, as in an evaluation, only
+// its compute copy does.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +13,8 @@
 
 namespace switchyard::runtime {
 
-/// One box of a parameter at home, and its pieces in the unit's flat tensors.
+/// One box of a parameter at home, and its pieces in the unit's flat tensors. All but the compute copy are undefined
+/// without an optimizer.
 struct HomeShard {
   int param = 0;
   layout::Box box{};
@@ -38,12 +40,13 @@ struct UpdateSettings {
 /// hold from step to step. It has no locks: the program orders who writes what.
 class Home {
  public:
-  /// Fills a box of a parameter with initial values (state dtype, host memory).
+  /// Fills a box of a parameter with initial values (contiguous, host memory; of the state dtype, or the compute dtype
+  /// without an optimizer).
   using Initial = std::function<void(int param, const layout::Box& box, at::Tensor values)>;
 
-  /// Makes all tensors zero. Refers to plans and holdings.
+  /// Makes all tensors zero, those that the holdings name. Refers to plans and holdings.
   Home(const compiler::Plans& plans, const compiler::Holdings& holdings, at::Device device);
-  /// Sets master (and compute copy) of every shard; moments and gradients become zero.
+  /// Sets master and compute copy of every shard; moments and gradients become zero. On a CPU it takes no memory.
   void initialize(const Initial& initial);
 
   std::vector<HomeUnit>& units() { return units_; }
@@ -56,7 +59,8 @@ class Home {
   /// The same; InternalError if none does.
   const HomeShard& shard(int param, const layout::Box& box) const;
 
-  /// AdamW on this rank's part of a unit; zeroes its gradients.
+  /// AdamW on this rank's part of a unit; zeroes its gradients. This and all of gradients is for homes with an
+  /// optimizer.
   void update(int unit, const UpdateSettings& settings);
   /// total (1, fp64, on home's device) += sum of squares of the gradients that this rank owns.
   void add_gradient_squares(at::Tensor& total) const;

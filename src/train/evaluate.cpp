@@ -54,6 +54,13 @@ void add(ValidationRecord& to, const ValidationRecord& more) {
   for (size_t i = 0; i < to.sources.size(); ++i) add(to.sources[i], more.sources[i]);
 }
 
+// Weights that nobody changes need no owner: where home is what ranks store, they borrow nothing. With several
+// strategies each element stays there once, since all but one of them would borrow beside the copies.
+void keep_home_where_it_is_used(config::Job& job) {
+  if (job.buckets.size() > 1) return;
+  if (int& zero = job.buckets.front().strategy.zero; zero < 3) zero = 0;
+}
+
 ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<data::Source>& sources,
                            const compiler::Plans& plans, RankSettings share, comm::Fabric& fabric) {
   const Clock::time_point began = Clock::now();
@@ -90,7 +97,8 @@ ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<d
 
 }  // namespace
 
-std::optional<ValidationRecord> evaluate(const EvaluateSettings& settings, const comm::Launch& launch) {
+std::optional<ValidationRecord> evaluate(EvaluateSettings settings, const comm::Launch& launch) {
+  keep_home_where_it_is_used(settings.job);
   const config::Job& job = settings.job;
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);

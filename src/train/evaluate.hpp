@@ -20,11 +20,12 @@ struct EvaluateSettings {
   std::function<void(i64 done, i64 all)> progress{};
 };
 
+/// Ranks hold the weights in the precision of computation, and nothing for an optimizer.
 /// The mean loss over all labels, by source and by length: up to the context, up to a half of it, and so on down to 256
 /// tokens. Nothing in processes that don't have rank 0.
 /// errors  UserError: data or weights that are missing or don't fit each other, or a model that does not fit the
 /// memory;
 ///         ClusterError: a rank failed or stopped responding
-std::optional<ValidationRecord> evaluate(const EvaluateSettings& settings, const comm::Launch& launch);
+std::optional<ValidationRecord> evaluate(EvaluateSettings settings, const comm::Launch& launch);
 
 }  // namespace switchyard::train

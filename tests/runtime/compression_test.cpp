@@ -295,7 +295,7 @@ TEST(Compression, MemoryOfEncodedMessagesIsPredictedToTheByte) {
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
-      const std::vector<i64> peaks = measured_peaks(plans, program, plan, documents);
+      const std::vector<i64> peaks = measured(plans, program, plan, documents).peaks;
       const compiler::Plans plain = settings({});
       const std::vector<compiler::MemoryPeak> together =
           compiler::predict_all(program, plan, plans, compiler::ExecutionOrder::worst);

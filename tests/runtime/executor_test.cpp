@@ -287,7 +287,7 @@ TEST(Executor, TensorParallelRanksTakeAsMuchMemoryAsPredicted) {
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
-      const std::vector<i64> peaks = measured_peaks(plans, program, plan, documents, overlap);
+      const std::vector<i64> peaks = measured(plans, program, plan, documents, {.beside = overlap}).peaks;
       for (int rank = 0; rank < 4; ++rank)
         EXPECT_EQ(peaks[static_cast<size_t>(rank)],
                   compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).total)
@@ -309,7 +309,8 @@ TEST(Executor, RanksThatRotateByDocumentTakeAsMuchMemoryAsPredicted) {
       const Documents documents = tiny_documents(12, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
-      const std::vector<i64> peaks = measured_peaks(plans, program, plan, documents, {}, model.rope_scaling);
+      const std::vector<i64> peaks =
+          measured(plans, program, plan, documents, {.rope_scaling = model.rope_scaling}).peaks;
       for (int rank = 0; rank < ranks; ++rank) {
         const i64 measured = peaks[static_cast<size_t>(rank)];
         const auto predicted = [&](compiler::ExecutionOrder order) {

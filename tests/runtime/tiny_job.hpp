@@ -203,34 +203,49 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
   return run;
 }
 
-/// Peaks of memory of the ranks in a step of the tiny model, beside: ExecutorOptions::beside. Each rank's store is made
-/// before, and its values are not counted. rope_scaling: ExecutorOptions::rope_scaling.
-inline std::vector<i64> measured_peaks(const compiler::Plans& plans, const ir::Program& program,
-                                       const batch::StepPlan& plan, const Documents& documents,
-                                       std::optional<bool> beside = {}, const config::RopeScaling& rope_scaling = {}) {
+/// What each rank measured in a step.
+struct Measured {
+  std::vector<i64> peaks;      // of memory
+  std::vector<double> losses;  // in a training step that of all ranks, in an evaluation the rank's part of it
+};
+
+struct MeasureOptions {
+  std::optional<bool> beside{};  // ExecutorOptions::beside
+  config::RopeScaling rope_scaling{};
+  const compiler::Plans* stored = nullptr;  // those that stores are made of; null: those of the program
+  Labels labels{};
+};
+
+/// A step of the tiny model. Each rank's store is made before, and its values are not counted.
+inline Measured measured(const compiler::Plans& plans, const ir::Program& program, const batch::StepPlan& plan,
+                         const Documents& documents, const MeasureOptions& options = {}) {
+  const compiler::Plans& stored = options.stored ? *options.stored : plans;
   auto fabrics = comm::thread_fabrics(plans.cluster().ranks(), plans.cluster(), {});
-  std::vector<i64> peaks(fabrics.size());
+  Measured result{std::vector<i64>(fabrics.size()), std::vector<double>(fabrics.size())};
   const auto ends = comm::run_ranks(fabrics, [&](comm::Fabric& fabric) {
     kernels::RankMemory memory(i64{1} << 28);
     const kernels::MemoryScope scope(&memory);
-    Store store(plans, fabric.rank(), at::kCPU);
+    Store store(stored, fabric.rank(), at::kCPU);
     {
       const kernels::MemoryScope outside(nullptr);
       store.home.initialize(tiny_values(plans.graph()));
     }
     memory.reset_peak();
-    ExecutorOptions options;
-    options.memory = &memory;
-    options.beside = beside;
-    options.rope_scaling = rope_scaling;
-    Executor executor(plans, store, fabric, options);
-    executor.run(program, {&plan, &documents, [](double) {
-                             return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1};
-                           }});
-    peaks[static_cast<size_t>(fabric.rank())] = memory.peak();
+    ExecutorOptions settings;
+    settings.memory = &memory;
+    settings.beside = options.beside;
+    settings.rope_scaling = options.rope_scaling;
+    Executor executor(stored, store, fabric, settings);
+    StepInput input{.plan = &plan, .documents = &documents, .labels = &options.labels, .plans = &plans};
+    if (ir::is_differentiated(plans.graph()))
+      input.update = [](double) { return UpdateSettings{{1e-2, 0.9, 0.95, 1e-8, 0.1, 1}, 1}; };
+    const StepResult step = executor.run(program, input);
+    const auto rank = static_cast<size_t>(fabric.rank());
+    result.peaks[rank] = memory.peak();
+    result.losses[rank] = step.loss;
   });
   EXPECT_EQ(ends, std::vector<std::string>(fabrics.size()));
-  return peaks;
+  return result;
 }
 
 }  // namespace switchyard::runtime

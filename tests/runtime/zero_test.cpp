@@ -236,7 +236,7 @@ TEST(RowMemory, IsTheBoundWithoutPipelinesAndAtMostItWith) {
       const Documents documents = tiny_documents(13, 5);
       const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
       const ir::Program program = compiler::assemble(plan, plans, {});
-      const std::vector<i64> peaks = measured_peaks(plans, program, plan, documents);
+      const std::vector<i64> peaks = measured(plans, program, plan, documents).peaks;
       for (int rank = 0; rank < 4; ++rank) {
         const i64 bound = compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank),
                                                    compiler::ExecutionOrder::worst)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 import tiny_runs as tiny
@@ -10,6 +11,8 @@ from transformers import AutoModelForCausalLM
 
 DOCUMENTS = tiny.random_documents(5, 12, longest=600)
 LONG = [document for document in DOCUMENTS if len(document) > 300]
+PARAMETERS = 38_688
+FEW = ["--context", 48, "--sequences", 4]
 ROUNDING = 1e-6  # relative; saved weights and the norms of transformers are fp32
 
 
@@ -69,6 +72,29 @@ def test_longer_documents_are_split_and_so_many_are_taken(trained, data):
     assert split["loss"] == pytest.approx(loss_in_transformers(model, parts), rel=ROUNDING)
     figures = json.loads(evaluate(trained[0], data, "--context", 100, "--sequences", 3, "--json").splitlines()[-1])
     assert figures["tokens"] <= 300 and "loss/to 100" not in figures
+
+
+@pytest.fixture(scope="module")
+def loss_on_one_rank(trained, data):
+    return json.loads(evaluate(trained[1], data, *FEW, "--json").splitlines()[-1])["loss"]
+
+
+@pytest.mark.parametrize("strategy", ["1,1,1", "dp=2", "dp=2,zero=2", "dp=2,zero=3", "tp=2", "tp=2,inner=2", "depth=2",
+                                      "ulysses=2", "ring=2", "ring=2,exchange=ring", "pp=2", "pp=2,schedule=interleaved",
+                                      "dp=2,pp=2", "dp=2,tp=2,zero=3"])
+def test_less_memory_suffices_than_an_optimizer_s_state_takes(trained, data, loss_on_one_rank, strategy):
+    ranks = math.prod(int(degree) for degree in re.findall(r"(?:dp|tp|depth|ulysses|ring|pp)=(\d)", strategy))
+    state = 4 * 8 * PARAMETERS // ranks  # master weights, two moments, gradients
+    said = evaluate(trained[1], data, *FEW, "--ranks", ranks, "--strategy", strategy, "--set",
+                    f"run.memory_budget={state} B", "--json")
+    assert json.loads(said.splitlines()[-1])["loss"] == pytest.approx(loss_on_one_rank, rel=1e-12)
+
+
+def test_a_budget_below_the_weights_is_refused(trained, data):
+    done = tiny.run([tiny.PROGRAM, "evaluate", trained[1], "--data", data, "--set", "run.precision=fp64",
+                     "--set", "run.memory_budget=300 KiB"])
+    assert done.returncode == 2
+    assert "Most of it: compute-precision weights. In all 305 KiB: compute-precision weights 302 KiB, " in done.stderr, done.stderr
 
 
 def test_no_document_is_counted_twice(trained, data):

@@ -7,6 +7,12 @@
 #include <nlohmann/json.hpp>
 
 #include "../files/scratch.hpp"
+#include "../message_of.hpp"
+#include "base/errors.hpp"
+#include "compiler/job_plans.hpp"
+#include "compiler/memory.hpp"
+#include "compiler/step_planner.hpp"
+#include "data/sources.hpp"
 #include "small_run.hpp"
 #include "train/train_job.hpp"
 
@@ -63,6 +69,44 @@ TEST(Evaluate, in_parts_and_by_length_it_is_the_same_on_any_ranks) {
   ASSERT_GT(seen.size(), 3u);
   EXPECT_EQ(seen.front(), std::pair(i64{0}, i64{2009}));
   EXPECT_EQ(seen.back(), std::pair(i64{2009}, i64{2009}));
+}
+
+// Bytes that a rank needs at most to evaluate all documents at once, where home is as `zero` says.
+i64 need_of(config::Job job, int zero) {
+  job.buckets.front().strategy.zero = zero;
+  const cluster::Cluster cluster = cluster::uniform(1, job.run.ranks);
+  const compiler::Plans plans = compiler::plans_of(job, compiler::evaluated_model_of(job, cluster));
+  const std::vector<data::Source> sources = data::open_sources(job);
+  std::vector<i64> lengths;
+  for (const data::Sequence& sequence : data::sampler_of(sources, job).epoch()) lengths.push_back(sequence.count);
+  const batch::StepPlan plan = compiler::planned_batch(compiler::step_settings(job, plans), 0, lengths);
+  return compiler::rank_with_highest_peak(compiler::assemble_first(plan, plans, true), plan, plans).second.total;
+}
+
+// What ranks store is home, so that none borrows a copy.
+TEST(Evaluate, takes_the_memory_of_the_parameters_that_a_rank_stores) {
+  if (job_device() != config::Device::cpu) GTEST_SKIP() << "devices round budgets up";
+  const Scratch scratch;
+  const std::string folder = trained(scratch);
+  for (const std::string strategy : {"dp=2", "dp=2,zero=2", "1,2,1", "ring=2", "depth=2", "dp=2,zero=3"}) {
+    SCOPED_TRACE(strategy);
+    config::Job job = small_job(
+        (scratch / "data").string(), "",
+        {"batch.context=600", "bucket.0.max_length=600", "model.vocab_size=1000", "bucket.0.strategy=" + strategy});
+    job.buckets.resize(1);
+    job.model.path = folder;
+    const auto unlimited = evaluate({.job = job}, {});
+    const bool rows = strategy.find("zero=3") != std::string::npos;
+    const i64 need = need_of(job, rows ? 3 : 0);
+    job.run.memory_budget = Bytes{need};
+    EXPECT_EQ(evaluate({.job = job}, {})->all.loss, unlimited->all.loss);
+    job.run.memory_budget = Bytes{need - 64};
+    EXPECT_THAT(message_of<UserError>([&] { evaluate({.job = job}, {}); }),
+                testing::HasSubstr("64 B more than the memory budget"));
+    if (strategy.starts_with("dp") && !rows) {
+      EXPECT_GT(need_of(job, 1), need) << "home would lie beside the copy";
+    }
+  }
 }
 
 TEST(Evaluate, takes_as_many_documents_as_are_asked_for) {
