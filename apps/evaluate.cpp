@@ -47,7 +47,8 @@ i64 context_of(const std::string& folder, const std::string& data) {
   i64 longest = 1;
   for (i64 document = 0; document < corpus.documents(); ++document)
     longest = std::max(longest, corpus.length(document));
-  const i64 positions = files::read_hf_config(folder).max_positions;
+  const config::ModelConfig model = files::read_hf_config(folder);
+  const i64 positions = config::by_document(model.rope_scaling) ? 0 : model.max_positions;  // 0: any number
   return positions > 0 ? std::min(longest, positions) : longest;
 }
 

@@ -137,10 +137,11 @@ Figures simulate_job(const SimulateOptions& options, const config::Job& job, con
     figures.mean.communication += share * mean.communication;
     figures.mean.overlap += share * mean.overlap;
     figures.mean.idle += share * mean.idle;
-    figures.utilization += share * matmul_share(job, step.lengths, simulated.step_seconds, hardware);
+    figures.utilization += simulated.step_seconds * matmul_share(job, step.lengths, simulated.step_seconds, hardware);
     figures.tokens += share * std::accumulate(step.lengths.begin(), step.lengths.end(), 0.0);
     memory.get();
   }
+  figures.utilization /= std::accumulate(figures.steps.begin(), figures.steps.end(), 0.0);  // as tokens per second
   figures.checkpoint_copy = checkpoint_copy(job, plans);
   return figures;
 }

@@ -137,10 +137,11 @@ class Corpus:
         sizes = index[34:34 + 4 * sequences].view("<i4")
         bounds = index[34 + 12 * sequences:34 + 12 * sequences + 8 * marks].view("<i8")
         self.lengths = numpy.add.reduceat(sizes, bounds[:-1]).astype("i8") if sequences else numpy.zeros(0, "i8")
-        self._starts = numpy.concatenate([[0], numpy.cumsum(self.lengths)])
+        pointers = index[34 + 4 * sequences:34 + 12 * sequences].view("<i8")
+        self._starts = pointers[bounds[:-1]] // dtype.itemsize if sequences else numpy.zeros(0, "i8")
         self._tokens = _mapped(folder / "corpus.bin", dtype)
-        if self._starts[-1] != len(self._tokens):
-            raise Error(f"{folder}/corpus.idx is for {self._starts[-1]} tokens, but corpus.bin has "
+        if self.lengths.sum() != len(self._tokens):
+            raise Error(f"{folder}/corpus.idx is for {self.lengths.sum()} tokens, but corpus.bin has "
                         f"{len(self._tokens)}: they are of different corpora. Name a folder made by "
                         "`switchyard data prepare`.")
 
@@ -149,4 +150,4 @@ class Corpus:
 
     def __getitem__(self, document):
         document = range(len(self))[document]
-        return self._tokens[self._starts[document]:self._starts[document + 1]]
+        return self._tokens[self._starts[document]:self._starts[document] + self.lengths[document]]

@@ -113,7 +113,7 @@ class Conversations:
 def _answer_size(rendered, content):
     """Characters up to the end-of-turn token, without the white space that follows; all where there is no token."""
     content = content.strip() if isinstance(content, str) else ""
-    after = rendered[rendered.rfind(content) + len(content):] if content in rendered else rendered
+    after = rendered[rendered.find(content) + len(content):] if content in rendered else rendered
     return len(rendered) - (len(after) - len(after.rstrip()) if after.strip() else 0)
 
 

@@ -48,6 +48,12 @@ def find_files(inputs, suffixes=()):
                 raise DataError(f"{name}: no such file or folder. Check --input.")
         except OSError as error:
             raise _unreadable(error.filename or name, error) from error
+    given = {}
+    for file in files:
+        first = given.setdefault(os.path.realpath(file.path), file.path)
+        if first is not file.path:
+            raise DataError(f"--input: {file.path} is given twice, also as {first}. Its documents would be there twice; "
+                            "name it once.")
     return files
 
 

@@ -83,10 +83,6 @@ def _expect_names(options):
     for name, values in (("--input", options.input), ("--out", [options.out])):
         if "" in values:
             raise DataError(f"{name} is empty. Name a folder.")
-    given = [os.path.realpath(name) for name in options.input]
-    for name, path in zip(options.input, given):
-        if given.count(path) > 1:
-            raise DataError(f"--input {name} is given twice. Its documents would be there twice; name it once.")
 
 
 def _expect_no_other_work(out, options):

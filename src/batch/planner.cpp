@@ -79,14 +79,8 @@ MicroBatch micro_batch_of(PackedSequence micro_batch, const BucketSpec& bucket, 
 // Tokens of a document of a stream, padding included, on ring ranks as the first replica has: rows are made before they
 // are dealt out.
 i64 padded(const Item& item, const BucketSpec& bucket) {
-  const PlacedDocument document{.doc = item.doc, .tokens = item.tokens, .span = {0, ring_of(bucket, 0).ranks}};
-  i64 tokens = 0;
-  for (int rank = 0; rank < document.span.degree; ++rank) {
-    i64 part = 0;
-    for (const Piece& piece : pieces_on(document, rank)) part += piece.count;
-    tokens += part + padding_of(part, bucket.document_multiple).count;
-  }
-  return tokens;
+  const int ranks = ring_of(bucket, 0).ranks;
+  return ranks * padded_part(item.tokens, ranks, bucket.document_multiple);
 }
 
 // Documents in their order, as many in a micro-batch as fit; replicas get them in turn.

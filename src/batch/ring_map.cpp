@@ -26,6 +26,8 @@ std::vector<Piece> pieces_on(const PlacedDocument& document, int rank) {
 }
 
 MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple, i64 document_multiple) {
+  check(document_multiple == 1 || document_multiple % 2 == 0, "documents are padded to a multiple of {}",
+        document_multiple);
   const auto ranks = static_cast<std::size_t>(ring_ranks);
   MicroBatch out{.T = std::vector<i64>(ranks), .shard = std::vector<std::vector<Piece>>(ranks)};
   const auto add = [&](std::size_t rank, const Piece& piece) {
@@ -42,7 +44,8 @@ MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i6
       const auto r = static_cast<std::size_t>(rank);
       const i64 before = out.T[r];
       for (const Piece& piece : pieces_on(document, rank)) add(r, piece);
-      add(r, padding_of(out.T[r] - before, document_multiple));
+      const i64 part = out.T[r] - before;
+      if (document_multiple > 1) add(r, padding(padded_part(document.tokens, span.degree, document_multiple) - part));
     }
   }
   for (std::size_t rank = 0; rank < ranks; ++rank)

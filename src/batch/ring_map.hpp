@@ -29,8 +29,16 @@ struct PlacedDocument {
 /// that touch are one piece, empty ones are none.
 std::vector<Piece> pieces_on(const PlacedDocument& document, int rank);
 
-/// The micro-batch of these documents on so many ring ranks, each padded to the multiple, at least one, and before that
-/// each rank's part of a document to document_multiple. Documents keep their order.
+/// Tokens of a document's equal parts on so many ranks, with the padding that makes them multiples of `multiple`. It is
+/// even if there are several, as each has two chunks.
+inline i64 padded_part(i64 tokens, int ranks, i64 multiple) {
+  const i64 all = multiple * ranks;
+  return (tokens + all - 1) / all * multiple;
+}
+
+/// The micro-batch of these documents on so many ring ranks, each padded to the multiple, at least one. With a
+/// document_multiple above 1, each rank's part of a document is padded to padded_part() before. Documents keep their
+/// order.
 MicroBatch lay_out(std::span<const PlacedDocument> documents, int ring_ranks, i64 multiple, i64 document_multiple = 1);
 
 /// What the queries of a piece see of the keys of a piece of the same document: nothing, those up to each query itself

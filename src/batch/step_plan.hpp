@@ -26,10 +26,9 @@ inline i64 attention_pairs(const Piece& piece) {
   return n * (piece.first + i64{1}) + n * (n - 1) / 2 * piece.stride;
 }
 
+inline Piece padding(i64 tokens) { return {.doc = -1, .count = static_cast<int>(tokens)}; }
 /// What so many tokens lack to a multiple, possibly nothing.
-inline Piece padding_of(i64 tokens, i64 multiple) {
-  return {.doc = -1, .count = static_cast<int>((multiple - tokens % multiple) % multiple)};
-}
+inline Piece padding_of(i64 tokens, i64 multiple) { return padding((multiple - tokens % multiple) % multiple); }
 
 /// One micro-batch. Ring rank r has T[r] tokens, the pieces shard[r] one after the other, padding last (one padding
 /// piece at most, unless documents are padded). The numbers of tokens may differ; a rank without documents has padding

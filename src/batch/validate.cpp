@@ -1,6 +1,7 @@
 #include "batch/validate.hpp"
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -72,6 +73,38 @@ class Placement {
   i64 micro_batches_ = -1;
 };
 
+// Documents with their tokens on all ranks. In a stream they lie in this order.
+std::map<i64, i64> documents_in(const MicroBatch& micro_batch) {
+  std::map<i64, i64> documents;
+  for (const std::vector<Piece>& shard : micro_batch.shard)
+    for (const Piece& piece : shard)
+      if (piece.doc >= 0) documents[piece.doc] += piece.count;
+  return documents;
+}
+
+// Returns the padding behind a ring rank's parts of documents; what follows the last one is the rank's own.
+i64 padding_of_documents(const std::vector<Piece>& shard, const MicroBatch& micro_batch, const BucketSpec& bucket,
+                         const std::string& where) {
+  if (bucket.document_multiple == 1) {
+    for (std::size_t i = 0; i + 1 < shard.size(); ++i) check(shard[i].doc >= 0, "{}: padding that is not last", where);
+    return 0;
+  }
+  const auto ranks = static_cast<int>(micro_batch.shard.size());
+  i64 padded = 0;
+  auto piece = shard.begin();
+  for (const auto& [doc, tokens] : documents_in(micro_batch)) {
+    i64 lacks = padded_part(tokens, ranks, bucket.document_multiple);
+    for (; piece != shard.end() && piece->doc == doc; ++piece) lacks -= piece->count;
+    if (lacks == 0) continue;
+    check(piece != shard.end() && *piece == padding(lacks),
+          "{}: document {} is not padded to {} times a multiple of {}", where, doc, ranks, bucket.document_multiple);
+    padded += lacks;
+    ++piece;
+  }
+  check(shard.end() - piece <= 1, "{}: padding that is not last", where);
+  return padded;
+}
+
 void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, std::size_t ring_ranks,
                  const std::string& where) {
   check(micro_batch.shard.size() == ring_ranks && micro_batch.T.size() == ring_ranks && tokens(micro_batch) >= 1,
@@ -82,24 +115,13 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, std::s
     const i64 T = micro_batch.T[rank];
     const std::vector<Piece>& shard = micro_batch.shard[rank];
     check(T >= 1 && T % bucket.multiple == 0, "{}: {} tokens are not a multiple of {}", where, T, bucket.multiple);
-    i64 all = 0, padded = 0, part = 0;  // part: tokens of the current document on this rank
-    for (std::size_t i = 0; i < shard.size(); ++i) {
-      check(shard[i].count >= 1, "{}: a piece of {} tokens", where, shard[i].count);
-      const bool ends = i + 1 == shard.size() || shard[i + 1].doc != shard[i].doc;
-      if (shard[i].doc >= 0) part += shard[i].count;
-      const Piece needed = padding_of(part, bucket.document_multiple);
-      if (shard[i].doc >= 0 && ends) {
-        check(needed.count == 0 || (i + 1 < shard.size() && shard[i + 1] == needed),
-              "{}: document {} is not padded to a multiple of {}", where, shard[i].doc, bucket.document_multiple);
-        padded += needed.count;
-        part = 0;
-      }
-      const bool behind_document = i > 0 && shard[i - 1].doc >= 0;
-      check(shard[i].doc >= 0 || i + 1 == shard.size() || (behind_document && bucket.document_multiple > 1),
-            "{}: padding that is not last", where);
-      all += shard[i].count;
+    i64 all = 0;
+    for (const Piece& piece : shard) {
+      check(piece.count >= 1, "{}: a piece of {} tokens", where, piece.count);
+      all += piece.count;
     }
     check(all == T, "{}: pieces of {} tokens on ring rank {} instead of {}", where, all, rank, T);
+    const i64 padded = padding_of_documents(shard, micro_batch, bucket, where);
     const i64 used = tokens_of(shard);
     used_by_all += used;
     check(documents == 0 || T - used - padded < bucket.multiple || (used == 0 && T == bucket.multiple),

@@ -54,9 +54,10 @@ std::vector<int> phase_order(const config::Job& job) {
 }
 
 batch::WorkModel work_model(const config::ModelConfig& model) {
-  // The embedding's rows are looked up, not multiplied; a tied one is the head's product.
-  const i64 table = model.vocab_size * model.hidden_size;
-  const i64 multiplied = config::parameter_count(model) - (model.tied_embeddings ? 0 : table);
+  // Rows of embeddings are looked up, not multiplied; a tied one is the head's product.
+  const i64 tables =
+      (model.tied_embeddings ? 0 : model.vocab_size) + (model.family == config::Family::gpt2 ? model.max_positions : 0);
+  const i64 multiplied = config::parameter_count(model) - tables * model.hidden_size;
   // Causal: half of n^2 pairs, unless scores are stored.
   const double products = model.attention == config::AttentionKind::fused ? 2 : 4;
   return {2.0 * static_cast<double>(multiplied),

@@ -56,12 +56,6 @@ void add(Sent& sent, const switching::SharedRounds& rounds, const codecs::Rule& 
 
 }  // namespace
 
-bool Residual::sends(const Box& part) const {
-  i64 elements = 0;
-  for (const Box& box : sent) elements += layout::intersect(box, part).elements();
-  return elements == part.elements();
-}
-
 std::vector<std::vector<Residual>> residuals_of(const Plans& plans) {
   Sent sent;
   for (size_t s = 0; s < plans.strategies().size(); ++s) {
@@ -89,10 +83,13 @@ std::vector<std::vector<Residual>> residuals_of(const Plans& plans) {
   return residuals;
 }
 
-const Residual* find(const std::vector<Residual>& residuals, int param, const Box& box) {
-  const auto found = std::ranges::find_if(
-      residuals, [&](const Residual& residual) { return residual.param == param && residual.box.contains(box); });
-  return found == residuals.end() ? nullptr : &*found;
+std::vector<Box> sent_parts(const std::vector<Residual>& residuals, int param, const Box& box) {
+  std::vector<Box> parts;
+  for (const Residual& residual : residuals)
+    if (residual.param == param)
+      for (const Box& sent : residual.sent)
+        if (const Box common = layout::intersect(sent, box); !common.empty()) parts.push_back(common);
+  return parts;
 }
 
 }  // namespace switchyard::compiler

@@ -16,9 +16,6 @@ struct Residual {
   int param = 0;
   layout::Box box{};
   std::vector<layout::Box> sent{};
-
-  /// Whether each element of `part` is in messages.
-  bool sends(const layout::Box& part) const;
 };
 
 /// Residuals by rank, then parameter and lower corner. A rank has one residual of an element, whatever strategies,
@@ -26,7 +23,7 @@ struct Residual {
 /// the box of each message that is encoded with feedback lies in one of them. There are none without a backward pass.
 std::vector<std::vector<Residual>> residuals_of(const Plans& plans);
 
-/// The rank's residual that has the box; null if none does.
-const Residual* find(const std::vector<Residual>& residuals, int param, const layout::Box& box);
+/// The parts of a box of whose elements a rank with these residuals sends messages; disjoint, each in one residual.
+std::vector<layout::Box> sent_parts(const std::vector<Residual>& residuals, int param, const layout::Box& box);
 
 }  // namespace switchyard::compiler

@@ -82,7 +82,7 @@ struct OptimizerSettings {
   double clip_norm = 1;  // 0: no clipping
   LearningRateSchedule schedule = LearningRateSchedule::cosine;
   i64 warmup_steps = 0;
-  i64 decay_steps = 0;     // step at which min_lr is reached; 0: run.steps, of the run that began
+  i64 decay_steps = 0;     // steps after which min_lr is reached; 0: run.steps, of the run that began
   i64 cooldown_steps = 0;  // wsd: steps of its decay; 0: a tenth of decay_steps
   bool operator==(const OptimizerSettings&) const = default;
 };

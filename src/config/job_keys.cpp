@@ -328,7 +328,7 @@ Keys data_keys() {
           .fallback("none"),
       Validation<&ValidationSettings::every>("validation.every",
                                              "Steps between validations; 0: only after the last step, where there is "
-                                             "always one.")
+                                             "always one, unless a signal ends the run then.")
           .unit("steps")
           .at_least(0),
       Validation<&ValidationSettings::sequences>("validation.sequences",
@@ -384,7 +384,7 @@ Keys optimizer_keys() {
           .unit("steps")
           .at_least(0),
       Optimizer<&OptimizerSettings::decay_steps>("optimizer.decay_steps",
-                                                 "cosine, linear, wsd: step at which min_lr is reached.")
+                                                 "cosine, linear, wsd: steps after which min_lr is reached.")
           .unit("steps")
           .at_least(0)
           .fallback("0: run.steps; a resumed run keeps its own"),
@@ -481,7 +481,8 @@ Keys run_keys() {
       Run<&RunSettings::overlap>(
           "run.overlap",
           "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
-          "need them. It changes no result."),
+          "need them. It changes no result, but where tied embeddings have \"paired\" micro-batches: their gradient is "
+          "then added up in another order."),
       Run<&RunSettings::overlap_transfers>(
           "run.overlap_transfers",
           "With ZeRO 2 and 3 and depth: gather parameters and reduce gradients while other units are computed. It "

@@ -82,9 +82,10 @@ std::optional<i64> vocab_size(const std::vector<Source>& sources) {
   return std::nullopt;
 }
 
-Sampler sampler_of(const std::vector<Source>& sources, const config::Job& job) {
+Sampler sampler_of(const std::vector<Source>& sources, const config::Job& job, std::span<const double> weights) {
   std::vector<WeightedCorpus> corpora;
-  for (const Source& source : sources) corpora.push_back({source.corpus, source.weight});
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    corpora.push_back({sources[i].corpus, weights.empty() ? sources[i].weight : weights[i]});
   return {std::move(corpora), sampler_settings(job)};
 }
 

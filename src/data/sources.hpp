@@ -1,6 +1,7 @@
 // The corpora of a job.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,7 @@ i64 labels(const std::vector<Source>& sources, const std::vector<Sequence>& sequ
 /// Vocabulary size of the sources' tokenizer; nothing if no meta.json has it.
 std::optional<i64> vocab_size(const std::vector<Source>& sources);
 
-/// Draws the job's batches. The sources must outlive the sampler.
-Sampler sampler_of(const std::vector<Source>& sources, const config::Job& job);
+/// Draws the job's batches. The sources must outlive the sampler. weights: in the place of the sources' own, if any.
+Sampler sampler_of(const std::vector<Source>& sources, const config::Job& job, std::span<const double> weights = {});
 
 }  // namespace switchyard::data

@@ -11,15 +11,16 @@
 namespace switchyard::data {
 namespace {
 
-// 1, 16, then four an octave; the last bin holds exactly `top`, a power of two no length exceeds.
+// The first lengths of bins, four an octave, which end with powers of two: limits of lengths are powers of two, mostly.
+// The last bin holds exactly `top`, a power of two no length exceeds.
 std::vector<i64> edges_up_to(i64 top) {
-  std::vector<i64> edges{1, 16};
-  for (int k = 17;; ++k) {
-    const auto edge = static_cast<i64>(std::llround(std::exp2(k / 4.0)));
-    if (edge >= top) break;
-    edges.push_back(edge);
+  std::vector<i64> edges{1};
+  for (int quarter = 16;; ++quarter) {
+    const auto last = static_cast<i64>(std::llround(std::exp2(quarter / 4.0)));
+    if (last >= top) break;
+    edges.push_back(last + 1);
   }
-  if (top > 16) edges.push_back(top);
+  edges.push_back(top);
   edges.push_back(top + 1);
   return edges;
 }
@@ -43,7 +44,7 @@ double squares_of(const Histogram& histogram) {
   return sum;
 }
 
-// Shares up to each power of two. Edges fall on them, so all lengths of a bin count as up to `hi` or as above.
+// Shares up to each power of two, with which a bin ends.
 nlohmann::ordered_json percent_up_to(const Histogram& histogram) {
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   const double squares = squares_of(histogram);

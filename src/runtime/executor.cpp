@@ -168,6 +168,7 @@ struct Executor::Step {
   }
 
   void execute(int id) {
+    if (signals.failed()) return;
     const Task& task = program.tasks[static_cast<size_t>(id)];
     try {
       TaskTimes of_task(id, task, e.options_.device);

@@ -135,7 +135,7 @@ class StateFiles {
   std::map<std::string, files::TensorFile> files_;
 };
 
-// What its rank doesn't send any more, or not all of it, goes to the owners' gradients, which are zero between steps.
+// What its rank doesn't send any more goes to the owners' gradients, which are zero between steps.
 void load_residuals(const files::Manifest& manifest, StateFiles& state, const compiler::Plans& plans,
                     runtime::Store& store) {
   const int rank = store.holdings.rank();
@@ -145,19 +145,22 @@ void load_residuals(const files::Manifest& manifest, StateFiles& state, const co
   for (const auto& [writer, entry] : manifest.residuals) {
     const int param = params.at(entry.tensor);
     const layout::Box box = box_of(entry);
-    const compiler::Residual* kept = writer >= 0 && writer < plans.cluster().ranks()
-                                         ? compiler::find(plans.residuals()[static_cast<size_t>(writer)], param, box)
-                                         : nullptr;
-    if (kept && kept->sends(box)) {
-      if (writer == rank) store.residuals.view(param, box).copy_(state.tensor(entry));
-      continue;
+    at::Tensor rest = state.tensor(entry);
+    if (writer >= 0 && writer < plans.cluster().ranks()) {
+      const std::vector<layout::Box> parts =
+          compiler::sent_parts(plans.residuals()[static_cast<size_t>(writer)], param, box);
+      if (!parts.empty()) rest = rest.clone();
+      for (const layout::Box& part : parts) {
+        at::Tensor values = runtime::view_of(rest, box, part);
+        if (writer == rank) store.residuals.view(param, part).copy_(values);
+        values.zero_();
+      }
     }
     for (const layout::Box* owned : store.holdings.owned(param)) {
       const layout::Box common = layout::intersect(box, *owned);
       if (common.empty()) continue;
       const runtime::HomeShard& shard = store.home.shard(param, common);
-      runtime::view_of(shard.grad, shard.box, common)
-          .add_(runtime::view_of(state.tensor(entry), box, common).to(shard.grad.device()));
+      runtime::view_of(shard.grad, shard.box, common).add_(runtime::view_of(rest, box, common).to(shard.grad.device()));
     }
   }
 }

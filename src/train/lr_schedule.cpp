@@ -32,10 +32,10 @@ double inverse_sqrt(const LearningRate& schedule, i64 step) {
 
 LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_steps, i64 planned_end, i64 done) {
   using Decay = LearningRate::Decay;
+  if (optimizer.schedule == Decay::constant || optimizer.schedule == Decay::inverse_sqrt) return with_end(optimizer, 0);
   if (optimizer.decay_steps > 0) return with_end(optimizer, optimizer.decay_steps);
-  const bool ends = optimizer.schedule != Decay::constant && optimizer.schedule != Decay::inverse_sqrt;
   const LearningRate planned = with_end(optimizer, planned_end > 0 ? planned_end : run_steps);
-  if (ends && run_steps > planned.decay_steps) {
+  if (run_steps > planned.decay_steps) {
     user_error(
         "run.steps = {} is beyond step {}, where the learning rate of this run ends at min_lr = {}. Set "
         "optimizer.decay_steps = {} to train the further steps at that rate, or {} to stretch the decay over them: "

@@ -39,15 +39,25 @@ int range_of(const std::vector<i64>& max_lengths, i64 length) {
 
 std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources,
                                             i64 count) {
+  constexpr double kSpent = 1e-30;  // as a weight: nothing is drawn while another source has some
   config::Job drawn = job;
-  drawn.batch.sequences = count;
   drawn.batch.tokens = 0;
-  const std::vector<data::Sequence> all = data::sampler_of(sources, drawn).batch({}).sequences;
+  std::vector<double> weights;
+  for (const data::Source& source : sources) weights.push_back(source.weight);
   std::vector<data::Sequence> once;
   std::set<std::tuple<int, i64, i64>> taken;
-  std::ranges::copy_if(all, std::back_inserter(once), [&](const data::Sequence& sequence) {
-    return taken.insert({sequence.source, sequence.document, sequence.first}).second;
-  });
+  data::Cursor cursor;
+  const auto has_more = [](double weight) { return weight > kSpent; };
+  while (std::ssize(once) < count && std::ranges::any_of(weights, has_more)) {
+    drawn.batch.sequences = count - std::ssize(once);
+    const data::Batch batch = data::sampler_of(sources, drawn, weights).batch(cursor);
+    std::ranges::copy_if(batch.sequences, std::back_inserter(once), [&](const data::Sequence& sequence) {
+      return taken.insert({sequence.source, sequence.document, sequence.first}).second;
+    });
+    cursor = batch.next;
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      if (cursor[i].epoch > 0) weights[i] = kSpent;
+  }
   return once;
 }
 

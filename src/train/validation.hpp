@@ -12,8 +12,8 @@
 
 namespace switchyard::train {
 
-/// Those on which a run with these as its data would train first, each once: fewer than `count` where there are no
-/// more.
+/// Those on which a run with these as its data would train first, each once: `count`, or all of them. Where a source
+/// has no more, the others have its share.
 std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources,
                                             i64 count);
 

@@ -45,7 +45,7 @@ Drawn drawn(std::mt19937_64& random, bool in_any_order) {
     of.documents.push_back(
         {.doc = 10 + doc, .tokens = 1 + draw(30), .span = {draw(ranks - degree + 1), degree, draw(2) == 1}});
   }
-  of.micro_batch = lay_out(of.documents, ranks, 1 + draw(3), 1 + draw(3));
+  of.micro_batch = lay_out(of.documents, ranks, 1 + draw(3), std::max(1, 2 * draw(3)));
   for (int rank = 0; rank < ranks; ++rank) of.hosts.push_back(rank / per_host);
   if (in_any_order) std::ranges::shuffle(of.hosts, random);
   return of;

@@ -86,6 +86,21 @@ TEST(Planner, AStreamFillsRowsInTheOrderOfDocuments) {
   EXPECT_THAT(replica[2], ElementsAre(MicroBatch{{16}, {{{4, 0, 16}}}}));
 }
 
+TEST(Planner, RingRanksHaveEquallyManyTokensOfAStream) {
+  std::vector<i64> lengths;
+  for (i64 length = 1; length <= 40; ++length) lengths.push_back(length);
+  const std::vector<BucketSpec> buckets{
+      {.max_length = 48, .multiple = 2, .stream = true, .document_multiple = 2, .rings = {{.ranks = 4}}}};
+  const StepPlan plan = plan_batch(0, lengths, buckets, {1, 0.1});
+  EXPECT_NO_THROW(validate(plan, lengths, buckets));
+  i64 rows = 0;
+  for (const MicroBatch& micro_batch : plan.phases[0].replica[0]) {
+    EXPECT_THAT(micro_batch.T, testing::Each(micro_batch.T[0]));
+    rows += micro_batch.T[0];
+  }
+  EXPECT_EQ(rows, 2 * 8 * (1 + 2 + 3 + 4 + 5));  // documents of up to 8, 16, ... tokens have 2, 4, ... on a rank
+}
+
 TEST(Planner, ARowOfAStreamHasSoManyDocumentsAtMost) {
   const std::vector<i64> lengths(7, 2);
   const std::vector<BucketSpec> buckets{{.max_length = 16, .replicas = 2, .micro_batch_sequences = 3, .stream = true}};

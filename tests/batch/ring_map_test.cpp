@@ -49,6 +49,16 @@ TEST(PiecesOn, four_ranks_are_two_chunks_each_with_equal_pairs) {
   for (int rank = 0; rank < 4; ++rank) EXPECT_EQ(pairs_on(document, rank), 132);
 }
 
+TEST(LayOut, documents_of_a_stream_are_padded_to_equal_parts) {
+  const auto tokens = [](i64 length) {
+    const PlacedDocument document{.doc = 0, .tokens = length, .span = {0, 4}};
+    return lay_out(std::span(&document, 1), 4, /*multiple=*/1, /*document_multiple=*/2).T;
+  };
+  EXPECT_THAT(tokens(3), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(tokens(8), ElementsAre(2, 2, 2, 2));
+  EXPECT_THAT(tokens(9), ElementsAre(4, 4, 4, 4));
+}
+
 TEST(PiecesOn, a_mirrored_span_begins_at_its_last_rank) {
   const PlacedDocument plain{.doc = 0, .tokens = 17, .span = {2, 3}},
       mirrored{.doc = 0, .tokens = 17, .span = {2, 3, true}};

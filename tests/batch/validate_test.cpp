@@ -181,12 +181,18 @@ TEST(Validate, PaddedDocumentsAreChecked) {
   };
   EXPECT_EQ(error(), "valid");
   shard[1].count = 2;
-  EXPECT_THAT(error(), HasSubstr("document 0 is not padded to a multiple of 4"));
+  plan.phases[0].replica[0][0].T = {11};
+  EXPECT_THAT(error(), HasSubstr("11 tokens are not a multiple of 2"));
+  shard[1].count = 1;
+  plan.phases[0].replica[0][0].T = {10};
+  EXPECT_THAT(error(), HasSubstr("document 0 is not padded to 1 times a multiple of 4"));
   shard[1].count = 3;
   shard.push_back({-1, 0, 2, 1});
   plan.phases[0].replica[0][0].T = {14};
   EXPECT_THAT(error(), HasSubstr("9 tokens padded to 14, more than a multiple of 2"));
   shard = {{0, 0, 5, 1}, {-1, 0, 3, 1}, {-1, 0, 2, 1}, {1, 0, 4, 1}};
+  EXPECT_THAT(error(), HasSubstr("document 1 is not padded to 1 times a multiple of 4"));
+  shard = {{0, 0, 5, 1}, {-1, 0, 3, 1}, {1, 0, 4, 1}, {-1, 0, 1, 1}, {-1, 0, 1, 1}};
   EXPECT_THAT(error(), HasSubstr("padding that is not last"));
 }
 

@@ -146,6 +146,9 @@ TEST(WorkModel, counts_products_of_tokens_and_of_pairs) {
   config::ModelConfig tied = small_llama();
   tied.tied_embeddings = true;
   EXPECT_EQ(work_model(tied).linear, work.linear);
+  config::ModelConfig far = small_gpt2();
+  far.max_positions *= 100;  // looked up as well
+  EXPECT_EQ(work_model(far).linear, work_model(small_gpt2()).linear);
 }
 
 }  // namespace

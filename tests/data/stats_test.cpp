@@ -12,20 +12,20 @@ namespace {
 
 using testing::HasSubstr;
 
-TEST(Stats, EdgesFallOnPowersOfTwoFourBinsAnOctave) {
+TEST(Stats, BinsEndWithPowersOfTwoFourAnOctave) {
   std::vector<i64> lengths;
   for (i64 length = 1; length <= 64; ++length) lengths.push_back(length);
   std::vector<std::vector<i64>> bins;
   for (const Bin& bin : histogram_of(lengths).bins) bins.push_back({bin.lo, bin.hi, bin.count});
-  EXPECT_EQ(bins, (std::vector<std::vector<i64>>{{1, 16, 15},
-                                                 {16, 19, 3},
-                                                 {19, 23, 4},
-                                                 {23, 27, 4},
-                                                 {27, 32, 5},
-                                                 {32, 38, 6},
-                                                 {38, 45, 7},
-                                                 {45, 54, 9},
-                                                 {54, 64, 10},
+  EXPECT_EQ(bins, (std::vector<std::vector<i64>>{{1, 17, 16},
+                                                 {17, 20, 3},
+                                                 {20, 24, 4},
+                                                 {24, 28, 4},
+                                                 {28, 33, 5},
+                                                 {33, 39, 6},
+                                                 {39, 46, 7},
+                                                 {46, 55, 9},
+                                                 {55, 64, 9},
                                                  {64, 65, 1}}));
 }
 
@@ -57,13 +57,14 @@ TEST(Stats, JsonHasTheFormOfTheWorkloadFiles) {
             nlohmann::json::parse(R"({"sequences": 75.0, "tokens": 37.5, "squares": 12.28})"));
   EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 100.0);
   EXPECT_EQ(json["summary"]["percent_up_to"].size(), 2u);
-  EXPECT_EQ(json["bins"], nlohmann::json::parse("[[91, 108, 1], [181, 215, 1], [256, 304, 1], [861, 1024, 1]]"));
+  EXPECT_EQ(json["bins"], nlohmann::json::parse("[[92, 109, 1], [182, 216, 1], [257, 305, 1], [862, 1024, 1]]"));
 }
 
 TEST(Stats, ALengthOfExactlyAPowerOfTwoCountsAsUpToIt) {
-  const auto json = nlohmann::json::parse(json_of(histogram_of(std::vector<i64>{100, 1024}), "a", "b"));
+  const auto json = nlohmann::json::parse(json_of(histogram_of(std::vector<i64>{100, 512, 1024, 4096}), "a", "b"));
   EXPECT_EQ(json["summary"]["percent_up_to"]["512"]["sequences"], 50.0);
-  EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 100.0);
+  EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 75.0);
+  EXPECT_EQ(json["summary"]["percent_up_to"]["4096"]["sequences"], 100.0);
 }
 
 TEST(Stats, TextHasABarForEachBin) {
@@ -71,8 +72,8 @@ TEST(Stats, TextHasABarForEachBin) {
   lengths.push_back(20);
   const std::string text = text_of(histogram_of(lengths));
   EXPECT_THAT(text, HasSubstr("11 documents, 70 tokens: mean 6.4, median 5, p90 5, p99 20, longest 20\n"));
-  EXPECT_THAT(text, HasSubstr("       1       15         10   90.9%   71.4%    38.5%  " + std::string(40, '#') + "\n"));
-  EXPECT_THAT(text, HasSubstr("      19       22          1    9.1%   28.6%    61.5%  ####\n"));
+  EXPECT_THAT(text, HasSubstr("       1       16         10   90.9%   71.4%    38.5%  " + std::string(40, '#') + "\n"));
+  EXPECT_THAT(text, HasSubstr("      20       23          1    9.1%   28.6%    61.5%  ####\n"));
 }
 
 TEST(Stats, NoDocumentsGiveAnEmptyHistogram) {

@@ -145,6 +145,15 @@ def test_an_answer_is_what_its_message_adds_to_the_prompt(tmp_path, template, an
     assert Masked(out).answers(0) == answers
 
 
+def test_an_answer_that_is_empty_or_a_part_of_the_token_behind_it_ends_there(tmp_path):
+    talk = [{"role": role, "content": content} for answer in ("", ">", " |", "is")
+            for role, content in (("user", "why"), ("assistant", answer))]
+    source, out = write_rows(tmp_path / "a.jsonl", [talk]), tmp_path / "out"
+    assert prepare("--input", source, "--messages", "--tokenizer", write_tokenizer(tmp_path / "t", CHATML),
+                   "--out", out) == 0
+    assert Masked(out).answers(0) == [f"{answer}<|im_end|>" for answer in ("", ">", " |", "is")]
+
+
 def test_a_token_that_is_partly_in_an_answer_counts(tmp_path):
     template = "{% for m in messages %}{{ m.role }}:{% if m.role == 'assistant' %} {% generation %}{{ m.content }}" \
                "{% endgeneration %}{% else %} {{ m.content }}\n{% endif %}{% endfor %}"

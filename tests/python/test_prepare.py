@@ -313,6 +313,10 @@ def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys):
     assert f"--input: all 1 files lie in --out {tmp_path}, where nothing is read" in message
     message = fails(capsys, "--input", tmp_path, tmp_path / ".", *tokenizer, "--out", tmp_path / "out")
     assert "is given twice" in message
+    (tmp_path / "link").symlink_to("a")
+    for named in ("a", "link"):
+        message = fails(capsys, "--input", tmp_path, tmp_path / named, *tokenizer, "--out", tmp_path / "out")
+        assert "is given twice" in message and str(tmp_path / "a") in message
 
 
 def test_a_missing_path(tmp_path, capsys):

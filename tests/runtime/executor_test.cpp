@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <limits>
@@ -349,6 +350,32 @@ TEST(Executor, ARankThatFailsEndsAllRanksWithItsError) {
                                  {.bounds = {24, 12}, .faulty_rank = 2, .faulty_transaction = nth});
     EXPECT_THAT(run.ends, Each(HasSubstr("rank 2")));
   }
+}
+
+// A fabric that counts how often its rank reports a failure.
+class ReportedFabric final : public comm::ForwardingFabric {
+ public:
+  ReportedFabric(std::unique_ptr<comm::Fabric> inner, std::atomic<int>& reports)
+      : ForwardingFabric(std::move(inner)), reports_(reports) {}
+  void abort(const std::string& reason) override {
+    ++reports_;
+    inner().abort(reason);
+  }
+
+ private:
+  std::atomic<int>& reports_;
+};
+
+// Each of them might wait for what doesn't come, such as memory.
+TEST(Executor, ATaskThatFailsIsTheLastOfItsRank) {
+  constexpr int kQueues = 7;  // whose tasks may have begun
+  std::atomic<int> reports = 0;
+  const TinyRun run = run_tiny(tiny_plans({"1,2,1"}, 2), {tiny_documents(80, 1)},
+                               {.faulty_rank = 1, .faulty_transaction = 4, .wrap = [&](auto inner) {
+                                  return std::make_unique<ReportedFabric>(std::move(inner), reports);
+                                }});
+  EXPECT_THAT(run.ends, Each(HasSubstr("rank 1")));
+  EXPECT_LE(reports, 2 * kQueues);
 }
 
 TEST(Executor, ADeviceWithoutMemoryIsToldWithWhatToDo) {

@@ -194,6 +194,18 @@ def test_a_killed_run_goes_on_with_what_its_codecs_had_lost(job, tmp_path):
     assert of[0] == of[1] and len(of[0]) == steps
 
 
+def test_three_buckets_go_on_with_what_their_codecs_had_lost(tmp_path, corpus):
+    """Of a parameter, a rank sends parts of which none has all elements between them."""
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "dp=2,depth=2,zero=3"), (30, "tp=4,inner=2"), (20, "tp=4")],
+                         run={"ranks": 4, "home": 1, "steps": 4},
+                         compression={"gradients": "fp8", "error_feedback": "on", "smallest": 0})
+    whole = tiny.train(job, "--out", tmp_path / "whole")
+    tiny.train(job, "--out", tmp_path / "out", "--steps", 2)
+    resumed = tiny.train(job, "--out", tmp_path / "out", "--resume", tmp_path / "out")
+    of = [[(entry["step"], entry["loss"], entry["grad_norm"]) for entry in log] for log in (whole, resumed)]
+    assert of[0] == of[1]
+
+
 def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     out = tmp_path / "out"
     keep = {"checkpoint_every": 2, "keep_checkpoints": 2}

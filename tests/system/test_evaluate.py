@@ -74,6 +74,17 @@ def test_longer_documents_are_split_and_so_many_are_taken(trained, data):
     assert figures["tokens"] <= 300 and "loss/to 100" not in figures
 
 
+def test_documents_are_whole_where_rotations_follow_their_length(corpus, data, tmp_path):
+    """Not cut to what the model had before its scaling."""
+    model = tiny.MODEL | {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_context": 12.0}}
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(600, "1,1,1")], model=model, batch={"context": 600},
+                         run={"steps": 1}, validation={"path": str(data)})
+    tiny.train(job, "--out", tmp_path / "out")
+    [validated] = map(json.loads, (tmp_path / "out/validation.jsonl").read_text().splitlines())
+    figures = json.loads(evaluate(tmp_path / "out", data, "--json").splitlines()[-1])
+    assert figures["loss"] == pytest.approx(validated["loss"], rel=ROUNDING)
+
+
 @pytest.fixture(scope="module")
 def loss_on_one_rank(trained, data):
     return json.loads(evaluate(trained[1], data, *FEW, "--json").splitlines()[-1])["loss"]

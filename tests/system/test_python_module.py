@@ -218,6 +218,17 @@ def test_runs_and_corpora_are_read(tmp_path):
         switchyard.Run(tmp_path / "none")
 
 
+def test_documents_of_a_corpus_may_lie_in_another_order_than_its_index_has(tmp_path):
+    corpus = tiny.write_corpus(tmp_path / "corpus", [[6, 7, 8, 9], [1, 2, 3], [4, 5]])
+    index = corpus / "corpus.idx"
+    data = bytearray(index.read_bytes())
+    for first, kind in ((34, "<i4"), (34 + 3 * 4, "<i8")):  # sizes, and where they begin
+        column = numpy.frombuffer(data, kind, 3, first)
+        column[:] = column[[1, 2, 0]]
+    index.write_bytes(data)
+    assert [list(document) for document in switchyard.Corpus(corpus)] == [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
+
+
 def test_a_corpus_that_cannot_be_read_is_named(tmp_path):
     def refused(folder):
         with pytest.raises(switchyard.Error) as raised:

@@ -83,6 +83,16 @@ def test_a_faster_cluster_is_faster_and_more_steps_are_averaged(job):
     assert sum(three["seconds_of_steps"]) == pytest.approx(3 * three["step_seconds"], rel=1e-12)
 
 
+def test_the_share_of_the_peak_is_that_of_all_steps_together(job):
+    """So three steps have as many more flops than one on every cluster."""
+    def flops(cluster, steps):  # over the cluster's rate
+        found = figures(job, "--cluster", cluster, "--steps", steps)
+        return found["model_flops_utilization"] * sum(found["seconds_of_steps"])
+
+    more = [flops(cluster, 3) / flops(cluster, 1) for cluster in ("demo", "h100-80g")]
+    assert more[0] == pytest.approx(more[1], rel=1e-9)
+
+
 def test_what_a_device_lacks_beside_its_reserve_is_reported(job, tmp_path):
     text, cluster = (tiny.ROOT / "clusters" / "demo.toml").read_text(), tmp_path / "small.toml"
     peak = max(figures(job, "--cluster", "demo")["peak_bytes"])

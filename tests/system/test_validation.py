@@ -93,6 +93,24 @@ def test_parts_by_length_and_by_source_make_up_the_whole(tmp_path, corpus):
         assert min(losses) < record["loss"] < max(losses)
 
 
+def test_where_a_small_source_has_no_more_documents_the_others_have_its_share(tmp_path, corpus):
+    few, many = tiny.random_documents(5, 3), tiny.random_documents(6, 12)
+    text = "".join(f'[[validation.source]]\npath = "{tiny.write_corpus(tmp_path / name, documents)}"\n'
+                   f'name = "{name}"\nweight = {weight}\n' for name, documents, weight in (("few", few, 9), ("many", many, 1)))
+
+    def validated(sequences):
+        job = tiny.write_job(tmp_path / f"{sequences}.toml", corpus, STRATEGIES["switching"][1], run={"ranks": 4, "steps": 1},
+                             validation={"every": 0, "sequences": sequences})
+        job.write_text(job.read_text() + text)
+        tiny.train(job, "--out", tmp_path / f"out-{sequences}")
+        return validations(tmp_path / f"out-{sequences}")[0]
+
+    most, every = validated(14), validated(99)
+    assert most["tokens/few"] == every["tokens/few"] == sum(map(len, few))
+    assert every["tokens/many"] == sum(map(len, many))
+    assert every["tokens/many"] - most["tokens/many"] in map(len, many)  # 11 of 12
+
+
 def test_a_resumed_run_validates_as_if_it_had_not_stopped(tmp_path, corpus):
     ranks, buckets = STRATEGIES["switching"]
     job = tiny.write_job(tmp_path / "job.toml", corpus, buckets, run={"ranks": ranks, "steps": 4},

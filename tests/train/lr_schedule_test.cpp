@@ -97,7 +97,7 @@ TEST(LearningRate, ARunThatGoesOnKeepsItsEnd) {
   optimizer.decay_steps = 20;
   EXPECT_EQ(schedule_of(optimizer, 20, 10, 10).decay_steps, 20);
   for (const Decay endless : {Decay::constant, Decay::inverse_sqrt})
-    EXPECT_NO_THROW(schedule_of({.schedule = endless}, 20, 10, 10));
+    EXPECT_EQ(schedule_of({.schedule = endless}, 20, 10, 10).decay_steps, 0);  // which another may take for its own
 }
 
 TEST(LearningRate, IsToldInWords) {
