@@ -49,7 +49,7 @@ std::vector<data::Sequence> first_documents(const config::Job& job, const std::v
   data::Cursor cursor;
   const auto has_more = [](double weight) { return weight > kSpent; };
   while (std::ssize(once) < count && std::ranges::any_of(weights, has_more)) {
-    drawn.batch.sequences = count - std::ssize(once);
+    drawn.batch.sequences = std::min(count - std::ssize(once), data::kMostSequences);
     const data::Batch batch = data::sampler_of(sources, drawn, weights).batch(cursor);
     std::ranges::copy_if(batch.sequences, std::back_inserter(once), [&](const data::Sequence& sequence) {
       return taken.insert({sequence.source, sequence.document, sequence.first}).second;
