@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "comm/measure.hpp"
+#include "base/median.hpp"
 #include "simulator/measured_step.hpp"
 
 namespace switchyard::train {
@@ -67,7 +67,7 @@ void set_times(StepRecord& record, const simulator::Simulation& step, Seconds pl
     record.slowest_rank_time = Seconds{step.step_seconds - slowest->idle};
     std::vector<double> idles;
     std::ranges::transform(step.ranks, std::back_inserter(idles), &simulator::RankTime::idle);
-    record.median_rank_time = Seconds{step.step_seconds - comm::median(idles)};
+    record.median_rank_time = Seconds{step.step_seconds - median(idles)};
   }
   std::vector<double> waiting(step.ranks.size(), 0);
   for (size_t id = 0; id < program.tasks.size(); ++id)

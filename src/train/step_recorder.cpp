@@ -10,9 +10,9 @@
 #include <span>
 #include <utility>
 
+#include "base/median.hpp"
 #include "batch/validate.hpp"
 #include "comm/collectives.hpp"
-#include "comm/measure.hpp"
 #include "comm/metered_fabric.hpp"
 #include "compiler/job_plans.hpp"
 #include "files/disk.hpp"
@@ -186,7 +186,7 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     record.slowest_rank_time = Seconds{std::max(0.0, seconds - slowest->waiting)};
     std::vector<double> waits;
     std::ranges::transform(all, std::back_inserter(waits), &Figures::waiting);
-    record.median_rank_time = Seconds{std::max(0.0, seconds - comm::median(waits))};
+    record.median_rank_time = Seconds{std::max(0.0, seconds - median(waits))};
   }
   if (communication > 0) record.hidden_share = hidden / communication;
   return record;
