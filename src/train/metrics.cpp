@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/median.hpp"
 
 namespace switchyard::train {
 
@@ -61,6 +64,17 @@ void for_each_number(const ValidationRecord& record, Visit visit) {
 
 double StepRecord::tokens_per_second() const { return time.count > 0 ? static_cast<double>(tokens) / time.count : 0; }
 double StepRecord::switch_share() const { return time.count > 0 ? switch_time / time : 0; }
+
+void set_waiting(StepRecord& record, const std::vector<double>& waiting) {
+  const double seconds = record.time.count;
+  const double sum = std::accumulate(waiting.begin(), waiting.end(), 0.0);
+  record.bubble_share = seconds > 0 ? sum / (static_cast<double>(waiting.size()) * seconds) : 0;
+  if (waiting.size() < 2) return;
+  const auto slowest = std::ranges::min_element(waiting);
+  record.slowest_rank = static_cast<int>(slowest - waiting.begin());
+  record.slowest_rank_time = Seconds{std::max(0.0, seconds - *slowest)};
+  record.median_rank_time = Seconds{std::max(0.0, seconds - median(waiting))};
+}
 
 nlohmann::ordered_json to_json(const StepRecord& record) {
   nlohmann::ordered_json json{{"step", record.step}};
