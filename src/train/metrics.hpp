@@ -77,8 +77,9 @@ std::string to_string(const ValidationRecord& record);
 /// skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
-/// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks, and
-/// "train/emulated" 1 where times are emulated.
+/// The same as (tag, value) for TensorBoard: "train/loss" and so on; of an array per rank the largest, such as
+/// "train/peak_bytes"; "train/emulated" 1 where times are emulated. Weights & Biases gets them from the log line
+/// (switchyard_data/wandb_log.py).
 std::vector<std::pair<std::string, double>> scalars(const StepRecord& record);
 
 }  // namespace switchyard::train
