@@ -12,6 +12,7 @@ from pathlib import Path
 
 SECONDS = 2  # between looks at the log
 ID = "wandb-id"  # the run's name at Weights & Biases, by which a resumed run goes on
+PER_RANK = "_per_rank"
 
 
 class Lines:
@@ -32,11 +33,16 @@ class Lines:
 
 
 def figures(record, section):
-    """A line's numbers as wandb has them: "train/loss" and so on, with the step as "step"."""
-    numbers = {f"{section}/{key}": value for key, value in record.items()
-               if key != "step" and isinstance(value, (int, float))}
-    peaks = record.get("peak_bytes_per_rank")
-    return {"step": record["step"], **numbers, **({f"{section}/peak_bytes": max(peaks)} if peaks else {})}
+    """A line's figures as wandb has them, by TensorBoard's names: "train/loss" and so on; of numbers per rank the
+    largest, "train/emulated" 1 where times are emulated, and the step as "step"."""
+    numbers = {key: value for key, value in record.items() if isinstance(value, (int, float))}
+    step = numbers.pop("step")
+    for key, value in record.items():
+        if key.endswith(PER_RANK) and value:
+            numbers[key[:-len(PER_RANK)]] = max(value)
+    if "emulated" in record:
+        numbers["emulated"] = 1
+    return {"step": step, **{f"{section}/{key}": value for key, value in numbers.items()}}
 
 
 def settings(folder):

@@ -70,12 +70,6 @@ class Slots {
   std::vector<std::byte> memory_;
 };
 
-std::vector<Block> all_of(Slots& slots, size_t count) {
-  std::vector<Block> blocks;
-  for (size_t i = 0; i < count; ++i) blocks.push_back(slots[i]);
-  return blocks;
-}
-
 void gather(Exchange exchange, std::span<const Block> pieces) {
   for (size_t k = 1; k < exchange.members(); ++k) {
     exchange.send(exchange.after(k), pieces[exchange.mine()]);
@@ -150,9 +144,11 @@ std::vector<Block> cut(void* data, i64 elements, i64 element_size, size_t n) {
 }
 
 template <class T>
-void take_maximum(T* to, const T* from, i64 elements) {
-  for (i64 i = 0; i < elements; ++i)
-    if (from[i] > to[i] || from[i] != from[i]) to[i] = from[i];
+void take_maximum(const Block& to, const Block& from) {
+  T* most = reinterpret_cast<T*>(to.data);
+  const T* other = reinterpret_cast<const T*>(from.data);
+  for (i64 i = 0; i < to.bytes() / static_cast<i64>(sizeof(T)); ++i)
+    if (other[i] > most[i] || other[i] != other[i]) most[i] = other[i];
 }
 
 }  // namespace
@@ -202,18 +198,24 @@ void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name,
 void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements,
                     DType dtype) {
   check(dtype == DType::f32 || dtype == DType::f64, "\"{}\": maximum of {}", name, name_of(dtype));
-  const size_t members = channel.ranks.size(), mine = position_of(fabric, channel, name);
-  const Block own = contiguous(data, elements * size_of(dtype));
-  Slots slots(members, own.bytes());
-  copy_block(slots[mine], own);
-  gather(Exchange(fabric, channel, name, row, dtype), all_of(slots, members));
-  copy_block(own, slots[0]);
-  for (size_t i = 1; i < members; ++i) {
-    if (dtype == DType::f32)
-      take_maximum(static_cast<float*>(data), reinterpret_cast<const float*>(slots[i].data), elements);
-    else
-      take_maximum(static_cast<double*>(data), reinterpret_cast<const double*>(slots[i].data), elements);
+  const std::vector<Block> pieces = cut(data, elements, size_of(dtype), channel.ranks.size());
+  Exchange exchange(fabric, channel, name, row, dtype);
+  const Block& own = pieces[exchange.mine()];
+  Slots slots(pieces.size(), own.bytes());
+  for (size_t k = 1; k < exchange.members(); ++k) {
+    const size_t other = exchange.after(k);
+    exchange.send(other, pieces[other]);
+    exchange.receive(other, slots[other]);
   }
+  exchange.run();
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    if (i == exchange.mine()) continue;
+    if (dtype == DType::f32)
+      take_maximum<float>(own, slots[i]);
+    else
+      take_maximum<double>(own, slots[i]);
+  }
+  all_gather(fabric, channel, name, row, pieces);
 }
 
 std::vector<std::vector<std::byte>> all_gather_blobs(Fabric& fabric, const Channel& channel, const std::string& name,

@@ -1,12 +1,12 @@
 #include "comm/measure.hpp"
 
-#include <algorithm>
 #include <barrier>
 #include <cstring>
 #include <thread>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/median.hpp"
 #include "comm/collectives.hpp"
 #include "comm/thread_fabric.hpp"
 
@@ -49,11 +49,6 @@ CommFigure measure_size(i64 bytes, int ranks, int repetitions) {
 }
 
 }  // namespace
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 double CommFigure::bytes_per_second() const {
   return static_cast<double>(all_reduce_volume(bytes, ranks)) / all_reduce_seconds;

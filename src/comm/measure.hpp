@@ -24,8 +24,6 @@ struct CommFigure {
   double share() const { return copy_seconds / all_reduce_seconds; }
 };
 
-/// The median of at least one value; of an even number, the upper middle one.
-double median(std::vector<double> values);
 /// 2 (n-1)/n of the bytes.
 i64 all_reduce_volume(i64 bytes, int ranks);
 /// One figure per size (bytes, multiples of 4). ranks >= 2.

@@ -169,7 +169,7 @@ struct StepParts {
   double switching = 0;    // waiting while parameters come or gradients go
   double sends = 0;        // waiting while activations or gradients pass between stages
   double pipeline = 0;     // waiting for other stages
-  double imbalance = 0;    // waiting for other strategies, and at the step's end for other ranks
+  double imbalance = 0;    // waiting for other ranks: other strategies or replicas, or at the step's end
   int longest_rank = 0;    // the rank that computes longest
   double longest = 0;      // its share of computing
 };

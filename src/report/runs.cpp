@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/median.hpp"
 #include "base/units.hpp"
 #include "batch/validate.hpp"
 #include "report/memory_curves.hpp"
@@ -33,13 +34,6 @@ std::string big(i64 number) {
   return number >= 1'000'000'000 ? fmt::format("{:.3g} billion", 1e-9 * value)
          : number >= 1'000'000   ? fmt::format("{:.3g} million", 1e-6 * value)
                                  : std::to_string(number);
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 double mean(const std::vector<double>& values) {

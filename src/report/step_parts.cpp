@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 #include <string_view>
 
 namespace switchyard::report {
@@ -10,12 +11,22 @@ namespace {
 
 constexpr int kNoPhase = -1;
 
-// The kind of a task by its name (ir::name_of).
-int phase_of(std::string_view name) {
-  const size_t at = name.find("phase ");
-  int phase = kNoPhase;
-  if (at != std::string_view::npos) std::from_chars(name.data() + at + 6, name.data() + name.size(), phase);
-  return phase;
+// The number behind a word in a task's name (ir::name_of).
+int number_after(std::string_view word, std::string_view name, int otherwise) {
+  const size_t at = name.find(word);
+  if (at != std::string_view::npos)
+    std::from_chars(name.data() + at + word.size(), name.data() + name.size(), otherwise);
+  return otherwise;
+}
+
+int phase_of(std::string_view name) { return number_after("phase ", name, kNoPhase); }
+
+// Phases whose strategy has several stages.
+std::set<int> pipelines_of(const std::vector<std::string>& names) {
+  std::set<int> phases;
+  for (const std::string& name : names)
+    if (number_after("stage ", name, 0) > 0) phases.insert(phase_of(name));
+  return phases;
 }
 
 // Seconds that intervals cover together. They are added in order of their begins.
@@ -43,7 +54,8 @@ struct Gap {
 
 class TrackParts {
  public:
-  TrackParts(const Timeline& timeline, const Track& track, double step) : names_(timeline.names), spans_(track.spans) {
+  TrackParts(const Timeline& timeline, const std::set<int>& pipelines, const Track& track, double step)
+      : names_(timeline.names), pipelines_(pipelines), spans_(track.spans) {
     std::stable_sort(spans_.begin(), spans_.end(), [](const Span& a, const Span& b) { return a.begin < b.begin; });
     double latest = 0;
     for (const Span& span : spans_) latest_.push_back(latest = std::max(latest, span.end));
@@ -81,8 +93,9 @@ class TrackParts {
     if (gap.end <= gap.begin) return;
     const auto collective = [](const Span& span) { return span.kind == Kind::collective; };
     const auto switching = [&](const Span& span) {
-      return gap.to_end ? span.kind == Kind::reduce || span.kind == Kind::norm || span.kind == Kind::move
-                        : span.kind == Kind::move && phase_of(name(span)) == gap.after;
+      if (span.kind != Kind::move && span.kind != Kind::reduce && (span.kind != Kind::norm || !gap.to_end))
+        return false;
+      return gap.to_end || phase_of(name(span)) == gap.after;
     };
     const auto sent = [&](const Span& span) {
       return (span.kind == Kind::activation_send || span.kind == Kind::gradient_send) &&
@@ -94,11 +107,12 @@ class TrackParts {
     parts_.collectives += collectives;
     parts_.switching += up_to_switching - collectives;
     parts_.sends += up_to_sends - up_to_switching;
-    const bool within = !gap.to_end && gap.before == gap.after;
-    (within ? parts_.pipeline : parts_.imbalance) += gap.end - gap.begin - up_to_sends;
+    const bool for_stages = !gap.to_end && gap.before == gap.after && pipelines_.contains(gap.after);
+    (for_stages ? parts_.pipeline : parts_.imbalance) += gap.end - gap.begin - up_to_sends;
   }
 
   const std::vector<std::string>& names_;
+  const std::set<int>& pipelines_;
   std::vector<Span> spans_;
   std::vector<double> latest_;  // end of the spans up to each
   StepParts parts_;
@@ -116,13 +130,14 @@ struct Stretch {
 StepParts parts_of(const Timeline& timeline, bool measured) {
   const std::optional<double>& length = measured ? timeline.measured_seconds : timeline.predicted_seconds;
   const double step = length.value_or(0) > 0 ? *length : 1;
+  const std::set<int> pipelines = pipelines_of(timeline.names);
   StepParts mean{.measured = measured};
   double ranks = 0;
   for (const Track& track : timeline.tracks)
     if (track.measured == measured) ranks += static_cast<double>(track.ranks.size());
   for (const Track& track : timeline.tracks) {
     if (track.measured != measured) continue;
-    const StepParts seconds = TrackParts(timeline, track, step).seconds();
+    const StepParts seconds = TrackParts(timeline, pipelines, track, step).seconds();
     const double weight = static_cast<double>(track.ranks.size()) / (ranks * step);
     for (double StepParts::*part : {&StepParts::compute, &StepParts::collectives, &StepParts::switching,
                                     &StepParts::sends, &StepParts::pipeline, &StepParts::imbalance})

@@ -3,6 +3,8 @@
 #include <ATen/ops/amax.h>
 #include <ATen/ops/sum.h>
 
+#include <algorithm>
+
 #include "comm/collectives.hpp"
 #include "runtime/tensors.hpp"
 #include "runtime/transfer.hpp"
@@ -24,23 +26,29 @@ void StatisticRanks::reduce(const std::string& name, at::Tensor& statistics, boo
   all_reduce(*call_.replica.fabric, channel_, name, row, statistics.data_ptr(), statistics.numel(), call_.state);
 }
 
-// All ranks bring all statistics together and reduce them alike.
+// Each rank reduces a part of the statistics, and all bring the parts together.
 void StatisticRanks::reduce_on_device(const std::string& name, at::Tensor& statistics, bool maximum, i64 row) const {
-  const auto ranks = static_cast<i64>(channel_.ranks.size());
-  const at::Tensor own = statistics.view({statistics.numel()}),
-                   all = empty({ranks, own.numel()}, call_.state, own.device());
-  Transfer transfer;
-  for (i64 i = 0; i < ranks; ++i) {
-    const int peer = channel_.ranks[static_cast<size_t>(i)];
-    if (peer == call_.replica.fabric->rank()) {
-      transfer.local(all.select(0, i), own, false);
-    } else {
-      transfer.send(peer, own);
-      transfer.receive(peer, all.select(0, i), false);
-    }
+  comm::Fabric& fabric = *call_.replica.fabric;
+  const std::vector<int>& peers = channel_.ranks;
+  const at::Tensor flat = statistics.view({statistics.numel()});
+  const auto part = [&](i64 i) {
+    return flat.slice(0, flat.numel() * i / std::ssize(peers), flat.numel() * (i + 1) / std::ssize(peers));
+  };
+  const i64 mine = std::ranges::find(peers, fabric.rank()) - peers.begin();
+  const at::Tensor own = part(mine), all = empty({std::ssize(peers), own.numel()}, call_.state, own.device());
+  Transfer reduction, gather;
+  reduction.local(all.select(0, mine), own, false);
+  for (i64 i = 0; i < std::ssize(peers); ++i) {
+    if (i == mine) continue;
+    const int peer = peers[static_cast<size_t>(i)];
+    reduction.send(peer, part(i));
+    reduction.receive(peer, all.select(0, i), false);
+    gather.send(peer, own);
+    gather.receive(peer, part(i), false);
   }
-  transfer.run(*call_.replica.fabric, channel_, name, row);
+  reduction.run(fabric, channel_, name, row);
   own.copy_(maximum ? at::amax(all, 0) : at::sum(all, 0));
+  gather.run(fabric, channel_, name, row);
 }
 
 }  // namespace switchyard::runtime

@@ -9,8 +9,8 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/median.hpp"
 #include "batch/planner.hpp"
-#include "comm/measure.hpp"
 #include "compiler/bucket_spec.hpp"
 #include "compiler/job_plans.hpp"
 #include "kernels/device_memory.hpp"
@@ -135,7 +135,7 @@ BenchStepResult bench_step(const BenchStepSettings& s) {
     result.peak_bytes = std::max(result.peak_bytes, kernels::rank_peak(memory, settings.device));
     matmul_rate += rate;
   });
-  result.step_seconds = comm::median({result.seconds.begin() + (s.steps > 1 ? 1 : 0), result.seconds.end()});
+  result.step_seconds = median({result.seconds.begin() + (s.steps > 1 ? 1 : 0), result.seconds.end()});
   result.tokens_per_second = static_cast<double>(tokens) / result.step_seconds;
   result.matmul_share = compiler::step_flops(work, lengths) / (result.step_seconds * matmul_rate);
   return result;

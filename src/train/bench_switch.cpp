@@ -8,8 +8,8 @@
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "base/median.hpp"
 #include "comm/collectives.hpp"
-#include "comm/measure.hpp"
 #include "runtime/device_order.hpp"
 #include "runtime/executor.hpp"
 #include "runtime/tensors.hpp"
@@ -75,8 +75,8 @@ class BenchOnRank {
     }
     return {.moved_bytes = moved,
             .copied_bytes = total - moved,
-            .switch_seconds = comm::median(switches),
-            .copy_seconds = comm::median(copies)};
+            .switch_seconds = median(switches),
+            .copy_seconds = median(copies)};
   }
 
  private:

@@ -1,25 +1,43 @@
 #include "train/emulation.hpp"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "base/errors.hpp"
-#include "comm/measure.hpp"
 #include "simulator/measured_step.hpp"
 
 namespace switchyard::train {
 namespace {
 
-// Seconds in which a run stands still because it waits for parameters. Spans of computing and communication may
-// overlap.
-double waited(const simulator::TaskTime& time) {
+// Seconds in which a task stands still, as a run does that waits for parameters. Spans of computing and communication
+// may overlap.
+double paused(const simulator::TaskTime& time) {
   double worked = 0, until = time.begin;
   for (const simulator::Span& span : time.spans) {
     worked += std::max(0.0, span.end - std::max(until, span.begin));
     until = std::max(until, span.end);
   }
   return std::max(0.0, time.end - time.begin - worked);
+}
+
+// Seconds in which a rank's compute queue waits, counted as its stream's are where it runs (runtime::StepTimes): before
+// a task and within it, but not where the task itself transfers.
+struct Waiting {
+  double all = 0, parameters = 0;
+};
+
+Waiting waiting_of(const simulator::Simulation& step, const ir::Program& program, const std::vector<int>& tasks) {
+  Waiting waiting;
+  double free = 0;
+  for (const int id : tasks) {
+    if (program.tasks[static_cast<size_t>(id)].queue != ir::Queue::compute) continue;
+    const simulator::TaskTime& time = step.tasks[static_cast<size_t>(id)];
+    const double within = paused(time);
+    waiting.all += std::max(0.0, time.begin - free) + within;
+    waiting.parameters += within;
+    free = std::max(free, time.end);
+  }
+  return waiting;
 }
 
 }  // namespace
@@ -51,29 +69,21 @@ simulator::Simulation Emulation::step(const Rank& rank, const batch::StepPlan& p
 
 void set_times(StepRecord& record, const simulator::Simulation& step, Seconds planning, const ir::Program& program) {
   record.time = Seconds{step.step_seconds} + planning;
-  const auto ranks = static_cast<double>(step.ranks.size());
-  double idle = 0, communication = 0, overlap = 0;
+  double communication = 0, overlap = 0;
   for (const simulator::RankTime& rank : step.ranks) {
-    idle += rank.idle;
     communication += rank.communication;
     overlap += rank.overlap;
   }
-  record.bubble_share = record.time.count > 0 ? idle / (ranks * record.time.count) : 0;
   record.hidden_share.reset();
   if (communication > 0) record.hidden_share = overlap / communication;
-  if (record.slowest_rank) {
-    const auto slowest = std::ranges::min_element(step.ranks, {}, &simulator::RankTime::idle);
-    record.slowest_rank = static_cast<int>(slowest - step.ranks.begin());
-    record.slowest_rank_time = Seconds{step.step_seconds - slowest->idle};
-    std::vector<double> idles;
-    std::ranges::transform(step.ranks, std::back_inserter(idles), &simulator::RankTime::idle);
-    record.median_rank_time = Seconds{step.step_seconds - comm::median(idles)};
+  std::vector<double> waiting;
+  record.switch_time = {};
+  for (const std::vector<int>& tasks : program.of_rank) {
+    const Waiting of_rank = waiting_of(step, program, tasks);
+    waiting.push_back(of_rank.all);
+    record.switch_time.count = std::max(record.switch_time.count, of_rank.parameters);
   }
-  std::vector<double> waiting(step.ranks.size(), 0);
-  for (size_t id = 0; id < program.tasks.size(); ++id)
-    if (program.tasks[id].kind() == ir::TaskKind::run)
-      for (const int rank : program.tasks[id].ranks) waiting[static_cast<size_t>(rank)] += waited(step.tasks[id]);
-  record.switch_time = {std::ranges::max(waiting)};
+  set_waiting(record, waiting);
 }
 
 std::vector<std::vector<simulator::TracedSpan>> spans_of(const simulator::Simulation& step,

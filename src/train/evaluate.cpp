@@ -68,6 +68,7 @@ ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<d
   kernels::RankMemory memory(memory_of(job), kMemoryPatience);
   const kernels::MemoryScope scope(&memory);
   share.memory = &memory;
+  share.forward = "evaluation";
   Rank rank(plans, job.model.config, fabric, share);
   rank.agree_on(config::fingerprint(job), "model");
   rank.store().home.initialize(weights_from(plans.graph(), job.model.path));

@@ -4,8 +4,8 @@
 #include <cstring>
 
 #include "base/errors.hpp"
+#include "base/median.hpp"
 #include "comm/collectives.hpp"
-#include "comm/measure.hpp"
 #include "train/channels.hpp"
 #include "train/timed_calls.hpp"
 
@@ -63,7 +63,7 @@ std::vector<double> MeasurementBarrier::least(const std::vector<double>& mine) {
 }
 
 double MeasurementBarrier::longest_of(const std::function<double()>& timed) {
-  return longest({comm::median(repeated(timed))})[0];
+  return longest({median(repeated(timed))})[0];
 }
 
 double MeasurementBarrier::least_of(const std::function<void()>& work, SecondsClock clock) {

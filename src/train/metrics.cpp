@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "base/median.hpp"
 
 namespace switchyard::train {
 
@@ -38,6 +41,14 @@ void for_each_number(const StepRecord& r, Visit visit) {
   }
 }
 
+/// Calls visit(name, bytes of each rank) for each peak of memory.
+template <class Visit>
+void for_each_peak(const StepRecord& r, Visit visit) {
+  visit("peak_bytes", r.peak_memory);
+  visit("predicted_peak_bytes", r.predicted_peak_memory);
+  visit("peak_bound_bytes", r.peak_memory_bound);
+}
+
 // All parts of a validation, the whole first.
 template <class Visit>
 void for_each_part(const ValidationRecord& record, Visit visit) {
@@ -62,16 +73,24 @@ void for_each_number(const ValidationRecord& record, Visit visit) {
 double StepRecord::tokens_per_second() const { return time.count > 0 ? static_cast<double>(tokens) / time.count : 0; }
 double StepRecord::switch_share() const { return time.count > 0 ? switch_time / time : 0; }
 
+void set_waiting(StepRecord& record, const std::vector<double>& waiting) {
+  const double seconds = record.time.count;
+  const double sum = std::accumulate(waiting.begin(), waiting.end(), 0.0);
+  record.bubble_share = seconds > 0 ? sum / (static_cast<double>(waiting.size()) * seconds) : 0;
+  if (waiting.size() < 2) return;
+  const auto slowest = std::ranges::min_element(waiting);
+  record.slowest_rank = static_cast<int>(slowest - waiting.begin());
+  record.slowest_rank_time = Seconds{std::max(0.0, seconds - *slowest)};
+  record.median_rank_time = Seconds{std::max(0.0, seconds - median(waiting))};
+}
+
 nlohmann::ordered_json to_json(const StepRecord& record) {
   nlohmann::ordered_json json{{"step", record.step}};
   for_each_number(record, [&](const std::string& name, auto value) { json[name] = value; });
-  const auto array = [&](const char* name, const std::vector<Bytes>& per_rank) {
-    json[name] = nlohmann::ordered_json::array();
-    for (const Bytes bytes : per_rank) json[name].push_back(bytes.count);
-  };
-  array("peak_bytes_per_rank", record.peak_memory);
-  array("predicted_peak_bytes_per_rank", record.predicted_peak_memory);
-  array("peak_bound_bytes_per_rank", record.peak_memory_bound);
+  for_each_peak(record, [&](const std::string& name, const std::vector<Bytes>& per_rank) {
+    nlohmann::ordered_json& array = json[name + "_per_rank"] = nlohmann::ordered_json::array();
+    for (const Bytes bytes : per_rank) array.push_back(bytes.count);
+  });
   if (!record.chosen_buckets.empty()) json["chosen_buckets"] = record.chosen_buckets;
   if (!record.emulated.empty()) json["emulated"] = record.emulated;
   json["skipped"] = record.skipped;
@@ -84,10 +103,9 @@ std::vector<std::pair<std::string, double>> scalars(const StepRecord& record) {
     scalars.emplace_back("train/" + name, static_cast<double>(value));
   };
   for_each_number(record, add);
-  if (!record.peak_memory.empty()) add("peak_bytes", std::ranges::max(record.peak_memory).count);
-  if (!record.predicted_peak_memory.empty())
-    add("predicted_peak_bytes", std::ranges::max(record.predicted_peak_memory).count);
-  if (!record.peak_memory_bound.empty()) add("peak_bound_bytes", std::ranges::max(record.peak_memory_bound).count);
+  for_each_peak(record, [&](const std::string& name, const std::vector<Bytes>& per_rank) {
+    if (!per_rank.empty()) add(name, std::ranges::max(per_rank).count);
+  });
   if (!record.emulated.empty()) add("emulated", 1);
   add("skipped", record.skipped);
   return scalars;

@@ -35,7 +35,7 @@ struct StepRecord {
   Bytes intra_host_traffic{}, inter_host_traffic{};  // sent by all ranks
   Seconds switch_time{};                             // waited for switches, longest over the ranks
   double padding_share = 0;                          // padding / tokens computed, 0 to 1
-  std::optional<double> bubble_share{};              // idle / (ranks * time), 0 to 1
+  std::optional<double> bubble_share{};              // waiting of compute streams / (ranks * time), 0 to 1
   std::optional<int> slowest_rank{};                 // whose compute stream waited least; of several ranks
   Seconds slowest_rank_time{};                       // that this rank did not wait
   Seconds median_rank_time{};                        // that the median rank did not wait
@@ -49,6 +49,10 @@ struct StepRecord {
   double tokens_per_second() const;
   double switch_share() const;
 };
+
+/// Sets the bubble's share and, of several ranks, the slowest and the median one. waiting: seconds in which each rank's
+/// compute stream waited during the record's time.
+void set_waiting(StepRecord& record, const std::vector<double>& waiting);
 
 /// Documents that are not trained, after a step. lengths: by bucket, sources: by source; empty if there is only one.
 struct ValidationRecord {
@@ -73,8 +77,9 @@ std::string to_string(const ValidationRecord& record);
 /// skipped. Absent values are left out.
 nlohmann::ordered_json to_json(const StepRecord& record);
 
-/// The same as (tag, value) for TensorBoard: "train/loss" and so on, "train/peak_bytes" the largest over the ranks, and
-/// "train/emulated" 1 where times are emulated.
+/// The same as (tag, value) for TensorBoard: "train/loss" and so on; of an array per rank the largest, such as
+/// "train/peak_bytes"; "train/emulated" 1 where times are emulated. Weights & Biases gets them from the log line
+/// (switchyard_data/wandb_log.py).
 std::vector<std::pair<std::string, double>> scalars(const StepRecord& record);
 
 }  // namespace switchyard::train

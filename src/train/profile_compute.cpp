@@ -12,8 +12,8 @@
 #include <memory>
 #include <ranges>
 
+#include "base/median.hpp"
 #include "batch/planner.hpp"
-#include "comm/measure.hpp"
 #include "compiler/job_plans.hpp"
 #include "kernels/matmul_rate.hpp"
 #include "kernels/optimizer.hpp"
@@ -195,7 +195,7 @@ class ProfiledModel {
       rank_.step(
           step.plan, step.documents, [&](double) { return update_settings({.clip_norm = 0}, 1e-4, ++updates_, 0); },
           probe);
-      if (!first) issues_.push_back(comm::median(issues));  // some make the host wait
+      if (!first) issues_.push_back(median(issues));  // some make the host wait
     }
   }
 
@@ -369,7 +369,7 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
       on_progress(std::min(1.0, std::max(done / (effort.most + 1), seconds_since(start) / effort.seconds)));
     }
     if (round > 0) movers.run(clock);
-    of_rounds.push_back(comm::median(std::vector(rates.end() - std::ssize(models), rates.end())));
+    of_rounds.push_back(median(std::vector(rates.end() - std::ssize(models), rates.end())));
   }
   on_progress(1);  // also where the time for further rounds is up
   CallsOfSteps steps;
@@ -378,13 +378,13 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
     for (std::vector<Call>& calls : model->calls()) steps.push_back(std::move(calls));
     issues.insert(issues.end(), model->issues().begin(), model->issues().end());
   }
-  profile.host_launch = {barrier.mean({comm::median(issues)})[0]};
+  profile.host_launch = {barrier.mean({median(issues)})[0]};
   const cluster::EfficiencyCurve kept = settle(steps, barrier);
   profile.lockstep = lockstep_of(steps, barrier);
-  profile.matmul = {barrier.mean({comm::median(rates)})[0]};
+  profile.matmul = {barrier.mean({median(rates)})[0]};
   of_rounds = barrier.mean(of_rounds);
   profile.speed_change = std::ranges::max(of_rounds) / std::ranges::min(of_rounds) - 1;
-  profile.alone_speedup = std::max(1.0, comm::median(alone) / profile.matmul.count);
+  profile.alone_speedup = std::max(1.0, median(alone) / profile.matmul.count);
   profile.tables = tables_of(steps);
   movers.add_to(profile.tables, kept);
   return profile;

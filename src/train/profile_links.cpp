@@ -10,7 +10,7 @@
 #include <span>
 #include <thread>
 
-#include "comm/measure.hpp"
+#include "base/median.hpp"
 #include "kernels/threads.hpp"
 #include "runtime/device_order.hpp"
 #include "runtime/tensors.hpp"
@@ -159,7 +159,7 @@ class LinkProfiler {
       std::jthread other([&] { transfer(2 * messages); });  // longer than the products, which are slower now
       longer.push_back(seconds_of([&] { multiply(products); }) / alone);
     }
-    return std::clamp(barrier_.mean({peer ? comm::median(longer) : 0})[0] / paired, 1.0, 2.0);
+    return std::clamp(barrier_.mean({peer ? median(longer) : 0})[0] / paired, 1.0, 2.0);
   }
 
   static constexpr double kTogether = 0.1;  // seconds

@@ -43,11 +43,6 @@ struct Proposal {
   compiler::MemoryPeak peak;  // at the worst pace
 };
 
-// What a program does, for messages.
-std::string strategies_text(const batch::StepPlan& plan, const compiler::Plans& plans) {
-  return ir::is_differentiated(plans.graph()) ? fmt::format("step {}", plan.step + 1) : "validation";
-}
-
 [[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program,
                               int rank, const compiler::MemoryPeak& peak, const RankSettings& settings) {
   const int phase = peak.task < 0 ? -1 : program.tasks[static_cast<size_t>(peak.task)].phase;
@@ -57,15 +52,17 @@ std::string strategies_text(const batch::StepPlan& plan, const compiler::Plans& 
                               plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)]
                                   .strategy.name);
   const std::string budget = format_bytes(Bytes{settings.memory_budget});
+  const bool trains = ir::is_differentiated(plans.graph());
   user_error(
       "{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise {}, set a smaller "
-      "micro_batch_tokens or recompute = \"full\" for this strategy, or give its bucket more ranks per replica.",
-      strategies_text(plan, plans), rank, format_bytes(Bytes{peak.total}), where,
+      "micro_batch_tokens{} for this strategy, or give its bucket more ranks per replica.",
+      trains ? fmt::format("step {}", plan.step + 1) : settings.forward, rank, format_bytes(Bytes{peak.total}), where,
       format_bytes(Bytes{peak.total - settings.memory_budget}), compiler::name_of(peak.largest()),
       compiler::to_string(peak),
       settings.emulated.empty()
           ? fmt::format("run.memory_budget = \"{}\"", budget)
-          : fmt::format("the memory of run.emulate = \"{}\" ({} a device)", settings.emulated, budget));
+          : fmt::format("the memory of run.emulate = \"{}\" ({} a device)", settings.emulated, budget),
+      trains ? " or recompute = \"full\"" : "");
 }
 
 // Home must fit before the store is made.

@@ -18,7 +18,8 @@
 namespace switchyard::train {
 
 /// memory_budget: bytes a step may take on any rank, 0: no limit. emulated: the cluster whose devices have that memory,
-/// as run.emulate names it; empty: it is the job's own budget. memory: what the rank allocates from.
+/// as run.emulate names it; empty: it is the job's own budget. memory: what the rank allocates from. forward: what
+/// messages call a program without a backward pass.
 struct RankSettings {
   int threads = 1;
   i64 memory_budget = 0;
@@ -27,6 +28,7 @@ struct RankSettings {
   bool prefetch = true;
   std::uint64_t seed = 0;  // of dropout
   kernels::RankMemory* memory = nullptr;
+  std::string forward = "validation";
 };
 /// What the job says, with a budget within the memory of the cluster that it emulates, if any; the rest is the host's.
 RankSettings rank_settings_of(const config::Job& job, const std::optional<cluster::Hardware>& emulated = {});

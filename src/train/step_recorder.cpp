@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <span>
@@ -12,7 +11,6 @@
 
 #include "batch/validate.hpp"
 #include "comm/collectives.hpp"
-#include "comm/measure.hpp"
 #include "comm/metered_fabric.hpp"
 #include "compiler/job_plans.hpp"
 #include "files/disk.hpp"
@@ -167,7 +165,8 @@ std::vector<PartRecord> StepRecorder::sources_of(const DoneStep& step) const {
 StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double seconds) {
   StepRecord record;
   record.time = Seconds{seconds};
-  double waiting = 0, communication = 0, hidden = 0;
+  std::vector<double> waiting;
+  double communication = 0, hidden = 0;
   for (const Figures& figures : all) {
     record.peak_memory.push_back(Bytes{figures.peak});
     record.predicted_peak_memory.push_back(Bytes{figures.predicted_peak});
@@ -175,19 +174,11 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     record.intra_host_traffic.count += figures.intra;
     record.inter_host_traffic.count += figures.inter;
     record.switch_time.count = std::max(record.switch_time.count, figures.switching);
-    waiting += figures.waiting;
+    waiting.push_back(figures.waiting);
     communication += figures.communication;
     hidden += figures.hidden;
   }
-  record.bubble_share = waiting / (static_cast<double>(all.size()) * seconds);
-  if (all.size() > 1) {
-    const auto slowest = std::ranges::min_element(all, {}, &Figures::waiting);
-    record.slowest_rank = static_cast<int>(slowest - all.begin());
-    record.slowest_rank_time = Seconds{std::max(0.0, seconds - slowest->waiting)};
-    std::vector<double> waits;
-    std::ranges::transform(all, std::back_inserter(waits), &Figures::waiting);
-    record.median_rank_time = Seconds{std::max(0.0, seconds - comm::median(waits))};
-  }
+  set_waiting(record, waiting);
   if (communication > 0) record.hidden_share = hidden / communication;
   return record;
 }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
-#include "comm/measure.hpp"
+#include "base/median.hpp"
 
 namespace switchyard::train {
 namespace {
@@ -136,7 +136,7 @@ std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& step
   std::map<std::string, cluster::OperatorTable> tables;
   for (const auto& [key, seconds] : alike) {
     const auto& [name, rows, columns, work] = key;
-    tables[name].calls.push_back({.rows = rows, .columns = columns, .work = work, .seconds = comm::median(seconds)});
+    tables[name].calls.push_back({.rows = rows, .columns = columns, .work = work, .seconds = median(seconds)});
   }
   for (const auto& [key, points] : by_documents) {
     const auto [least, most] = std::ranges::minmax(points, {}, [](const auto& point) { return point[2] / point[1]; });

@@ -57,6 +57,25 @@ TEST(Collectives, AFewNumbersAreSummedInPairsOfRanks) {
   }
 }
 
+TEST(Collectives, TheMaximumSendsNoMoreThanASum) {
+  for (const i64 elements : {2, 4, 10}) {
+    std::vector<std::vector<double>> values(4, std::vector<double>(static_cast<size_t>(elements)));
+    for (size_t rank = 0; rank < 4; ++rank)
+      for (size_t i = 0; i < values[rank].size(); ++i) values[rank][i] = (rank + i) % 4 == 3 ? 7 : 1;
+    const auto fabrics = thread_fabrics(4, two_hosts(4), {120s, true});
+    EXPECT_THAT(run_ranks(fabrics,
+                          [&](Fabric& fabric) {
+                            all_reduce_max(fabric, {0, {0, 1, 2, 3}}, "x", 1,
+                                           values[static_cast<size_t>(fabric.rank())].data(), elements, DType::f64);
+                          }),
+                Each(""));
+    for (const auto& x : values) EXPECT_THAT(x, Each(7));
+    i64 bytes = 0;
+    for (const auto& fabric : fabrics) bytes += fabric->traffic()[1] + fabric->traffic()[2];
+    EXPECT_EQ(bytes, 2 * 3 * 8 * elements) << "a reduction and a gather";
+  }
+}
+
 TEST(Collectives, TheMaximumOfANumberAndNaNIsNaNOnAllRanks) {
   std::vector<std::vector<float>> values{{1, NAN, 3}, {2, 5, NAN}, {0, 9, 9}};
   EXPECT_THAT(run_ranks(3, {120s, true},

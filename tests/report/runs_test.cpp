@@ -88,7 +88,8 @@ TEST(Run, of_which_only_the_log_is_left_still_has_its_figures) {
   const report::Run run = measured_run("run", step.job, log_of_two_steps(), std::nullopt, nullptr);
   EXPECT_TRUE(run.timelines.empty() && run.buckets.empty() && run.matrices.empty());
   EXPECT_EQ(run.steps->step.size(), 2u);
-  EXPECT_EQ(tile(run, "step, median"), "2 s");
+  EXPECT_EQ(tile(run, "step, median"), "1.5 s");
+  EXPECT_EQ(tile(run, "throughput, median"), "15 tokens/s");
   EXPECT_EQ(tile(run, "slowest rank, most often"), "3 (2 of 2 steps)");
   PlannedView view = step.view();
   view.simulation = nullptr;

@@ -11,12 +11,13 @@ namespace {
 double sum(const StepParts& p) { return p.compute + p.collectives + p.switching + p.sends + p.pipeline + p.imbalance; }
 
 // Names by index: 0 and 1 runs of phase 0, 2 a run of phase 1, 3 and 4 moves of phases 0 and 1, 5 a send of phase 0,
-// 6 a reduce, 7 an update.
+// 6 a reduce, 7 an update, 8 a run of another stage of phase 0.
 Timeline timeline_of(std::vector<Track> tracks) {
   return {.predicted_seconds = 10,
           .names = {"run phase 0 replica 0 stage 0 F mb0", "run phase 0 replica 0 stage 0 BW mb0",
                     "run phase 1 replica 0 stage 0 F mb0", "move phase 0 u0 r0", "move phase 1 u0 r0",
-                    "send act phase 0 replica 0 stage 0 mb0", "reduce phase 0 u0 r0", "update u0"},
+                    "send act phase 0 replica 0 stage 0 mb0", "reduce phase 0 u0 r0", "update u0",
+                    "run phase 0 replica 0 stage 1 F mb0"},
           .tracks = std::move(tracks)};
 }
 
@@ -55,6 +56,29 @@ TEST(StepParts, transfers_of_another_phase_are_no_cause_and_hidden_collectives_a
   EXPECT_NEAR(parts.pipeline, 0.2, 1e-12);
   EXPECT_EQ(parts.switching, 0);
   EXPECT_EQ(parts.collectives, 0);
+}
+
+// Where the strategy has one stage, what neither comes nor goes is waiting for other replicas.
+TEST(StepParts, gradients_of_single_runs_and_other_replicas_are_no_other_stages) {
+  Timeline timeline = timeline_of({{{0},
+                                    0,
+                                    false,
+                                    {{0, 4, Kind::forward, 0},
+                                     {4, 6, Kind::reduce, 6},
+                                     {7, 8, Kind::forward, 0},
+                                     {8, 9, Kind::reduce, 6},
+                                     {9, 10, Kind::forward, 2}}}});
+  const auto expect = [&](double pipeline, double imbalance) {
+    const StepParts parts = parts_of(timeline, false);
+    EXPECT_NEAR(parts.compute, 0.6, 1e-12);
+    EXPECT_NEAR(parts.switching, 0.2, 1e-12);  // not what leaves before another phase's run, which waits for its own
+    EXPECT_NEAR(parts.pipeline, pipeline, 1e-12);
+    EXPECT_NEAR(parts.imbalance, imbalance, 1e-12);
+    EXPECT_NEAR(sum(parts), 1, 1e-12);
+  };
+  expect(0.1, 0.1);
+  timeline.names.pop_back();  // without the second stage
+  expect(0, 0.2);
 }
 
 TEST(StepParts, are_means_over_ranks_with_the_rank_that_computes_longest) {
@@ -100,6 +124,16 @@ TEST(StepParts, of_a_simulated_step_agree_with_its_shares) {
   EXPECT_NEAR(parts.compute, compute, 1e-9);
   EXPECT_NEAR(sum(parts), 1, 1e-9);
   EXPECT_GT(parts.switching, 0);
+  EXPECT_GT(parts.pipeline, 0);
+}
+
+TEST(StepParts, of_a_simulated_step_without_pipelines_have_no_waiting_for_stages) {
+  const SimulatedStep step({"dp=4,zero=3"}, 2, 2, {60, 30, 20, 20, 12, 8});
+  const StepParts parts = parts_of(predicted_timeline(step.program, step.simulation), false);
+  EXPECT_EQ(parts.pipeline, 0);
+  EXPECT_GT(parts.imbalance, 0);
+  EXPECT_GT(parts.switching, 0);
+  EXPECT_NEAR(sum(parts), 1, 1e-9);
 }
 
 }  // namespace

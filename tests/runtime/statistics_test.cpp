@@ -2,13 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include "../standin/device.hpp"
 #include "bindings/one_call.hpp"
 #include "ir/operators/norm.hpp"
 
 namespace switchyard::runtime {
 namespace {
 
-// A norm on 2 x 2 ranks, which have rows of 4 features in the given cuts: calls visit(ranks) on each.
+// A norm on 2 x 2 ranks, which have rows of 4 features in the given cuts: calls visit(ranks, fabric) on each.
 template <class Visit>
 void on_four_ranks(const std::vector<int>& cuts, const Visit& visit) {
   const auto ends = comm::run_ranks(4, {}, [&](comm::Fabric& fabric) {
@@ -19,7 +20,7 @@ void on_four_ranks(const std::vector<int>& cuts, const Visit& visit) {
     one.stage.buffers[0].layout.split[1] = cuts;
     const ReplicaLink replica{&fabric, {7, {0, 1, 2, 3}}, &row};
     const KernelCall call{one.instr, one.stage, fabric.rank(), {}, {}, one.feeds, one.rope, replica, DType::f64};
-    visit(StatisticRanks(call), fabric.rank());
+    visit(StatisticRanks(call), fabric);
   });
   EXPECT_EQ(ends, std::vector<std::string>(4));
 }
@@ -27,7 +28,8 @@ void on_four_ranks(const std::vector<int>& cuts, const Visit& visit) {
 at::Tensor ranks_number(int rank) { return wave({3}).mul(0).add(rank); }
 
 TEST(StatisticRanks, SumAmongThoseWithPartsOfTheSameRows) {
-  on_four_ranks({1}, [](const StatisticRanks& ranks, int rank) {
+  on_four_ranks({1}, [](const StatisticRanks& ranks, const comm::Fabric& fabric) {
+    const int rank = fabric.rank();
     ASSERT_TRUE(ranks);
     at::Tensor sum = ranks_number(rank), most = ranks_number(rank);
     ranks.sum("sum", sum);
@@ -35,15 +37,30 @@ TEST(StatisticRanks, SumAmongThoseWithPartsOfTheSameRows) {
     EXPECT_EQ(sum.sum().item<double>(), rank < 2 ? 3 * (0 + 1) : 3 * (2 + 3));
     EXPECT_EQ(most.sum().item<double>(), rank < 2 ? 3 * 1 : 3 * 3);
   });
-  on_four_ranks({0, 1}, [](const StatisticRanks& ranks, int rank) {
-    at::Tensor sum = ranks_number(rank);
+  on_four_ranks({0, 1}, [](const StatisticRanks& ranks, const comm::Fabric& fabric) {
+    at::Tensor sum = ranks_number(fabric.rank());
     ranks.sum("sum", sum);
     EXPECT_EQ(sum.sum().item<double>(), 3 * (0 + 1 + 2 + 3));
   });
 }
 
+// The report and the simulator count a reduction and a gather, on hosts and devices.
+TEST(StatisticRanks, SendAPartOfTheStatisticsToEachOther) {
+  const at::Device other = standin::test_device().is_cpu() ? standin::device() : standin::test_device();
+  for (const at::Device& device : {at::Device(at::kCPU), other})
+    for (const bool maximum : {false, true})
+      on_four_ranks({0, 1}, [&](const StatisticRanks& ranks, const comm::Fabric& fabric) {
+        at::Tensor statistics = wave({8}).mul(0).add(fabric.rank()).to(device);
+        const auto bytes = [&] { return fabric.traffic()[0] + fabric.traffic()[1] + fabric.traffic()[2]; };
+        const i64 before = bytes();
+        maximum ? ranks.maximum("maximum", statistics) : ranks.sum("sum", statistics);
+        EXPECT_EQ(statistics.cpu().sum().item<double>(), 8 * (maximum ? 3 : 6));
+        EXPECT_EQ(bytes() - before, 2 * 3 * 2 * 8) << "two of 8 numbers to three others, twice";
+      });
+}
+
 TEST(StatisticRanks, AreNoneWhereRowsAreWhole) {
-  on_four_ranks({}, [](const StatisticRanks& ranks, int) { EXPECT_FALSE(ranks); });
+  on_four_ranks({}, [](const StatisticRanks& ranks, const comm::Fabric&) { EXPECT_FALSE(ranks); });
 }
 
 }  // namespace

@@ -78,6 +78,15 @@ def test_every_step_and_validation_is_sent_once_also_of_a_resumed_run(tmp_path, 
     assert sum("finished" in note for note in notes) == 2
 
 
+def test_what_is_sent_is_what_tensorboard_gets(tmp_path, corpus, package):
+    out = tmp_path / "out"
+    tiny.train(job_of(tmp_path, corpus), "--emulate", "2x1:1GB/s,1GB/s,1GiB", "--out", out, environment=package)
+    sent = {(name, figures["step"]): value for figures in (note["log"] for note in notes_of(package) if "log" in note)
+            for name, value in figures.items() if name != "step"}
+    assert {"train/emulated", "train/peak_bound_bytes", "validation/loss"} < {name for name, _ in sent}
+    assert sent == pytest.approx(tiny.events(out), rel=1e-6)
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_all_processes_of_a_run_loses_none_of_its_steps(tmp_path, corpus, package, sent):
     """As from a terminal's Ctrl-C and from Slurm."""

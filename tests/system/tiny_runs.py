@@ -132,6 +132,13 @@ def read_log(out):
     return [json.loads(line) for line in (Path(out) / "log.jsonl").read_text().splitlines()]
 
 
+def events(out):
+    """What TensorBoard shows: a value for each tag and step."""
+    lines = [line.rsplit(" ", 3)
+             for line in run([PYTHON, ROOT / "tests" / "files" / "read_events.py", out]).stdout.splitlines()]
+    return {(tag, int(step)): float(value) for tag, step, value, _ in lines}
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -81,6 +81,21 @@ TEST(Metrics, AStepWithoutDurationHasNoRate) {
   EXPECT_EQ(record.switch_share(), 0);
 }
 
+TEST(Metrics, TheRankThatWaitsLeastIsTheSlowest) {
+  StepRecord record{.time = {4}};
+  set_waiting(record, {3, 1, 2, 5});  // a stream may count a little that belongs to the step before
+  EXPECT_DOUBLE_EQ(*record.bubble_share, 11.0 / 16);
+  EXPECT_EQ(record.slowest_rank, 1);
+  EXPECT_EQ(record.slowest_rank_time.count, 3);
+  EXPECT_EQ(record.median_rank_time.count, 1.5);
+  set_waiting(record, {5, 6});
+  EXPECT_EQ(record.slowest_rank_time.count, 0);
+  StepRecord single{.time = {4}};
+  set_waiting(single, {1});
+  EXPECT_EQ(*single.bubble_share, 0.25);
+  EXPECT_FALSE(single.slowest_rank);
+}
+
 TEST(Metrics, ScalarsAreTheNumbersOfTheLogLine) {
   StepRecord record = example();
   record.skipped = true;
