@@ -481,8 +481,8 @@ Keys run_keys() {
       Run<&RunSettings::overlap>(
           "run.overlap",
           "Exchange activations and their gradients among tensor parallel ranks while products are computed that don't "
-          "need them. It changes no result, but where tied embeddings have \"paired\" micro-batches: their gradient is "
-          "then added up in another order."),
+          "need them. It changes no result, unless paired micro-batches have tied embeddings: their gradient is then "
+          "added up in another order."),
       Run<&RunSettings::overlap_transfers>(
           "run.overlap_transfers",
           "With ZeRO 2 and 3 and depth: gather parameters and reduce gradients while other units are computed. It "
