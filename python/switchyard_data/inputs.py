@@ -2,6 +2,7 @@
 
 import dataclasses
 import io
+import itertools
 import json
 import os
 import re
@@ -36,24 +37,24 @@ def find_files(inputs, suffixes=()):
 
     suffixes  if any, only files with one of these endings are taken from folders
     """
-    files = []
-    for name in inputs:
+    files, given = [], {}  # given: by real path, the file and the number of its input
+    for number, name in enumerate(inputs):
         path = Path(name)
         try:
             if path.is_dir():
-                files.extend(_files_below(path, tuple(suffixes)))
+                found = list(_files_below(path, tuple(suffixes)))
             elif path.exists():
-                files.append(_file(path, named=True))
+                found = [_file(path, named=True)]
             else:
                 raise DataError(f"{name}: no such file or folder. Check --input.")
         except OSError as error:
             raise _unreadable(error.filename or name, error) from error
-    given = {}
-    for file in files:
-        first = given.setdefault(os.path.realpath(file.path), file.path)
-        if first is not file.path:
-            raise DataError(f"--input: {file.path} is given twice, also as {first}. Its documents would be there twice; "
-                            "name it once.")
+        for file in found:
+            first, other = given.setdefault(os.path.realpath(file.path), (file.path, number))
+            if other != number:  # links inside a folder are its own affair
+                raise DataError(f"--input: {file.path} is given twice, also as {first}. Its documents would be there "
+                                "twice; name it once.")
+        files.extend(found)
     return files
 
 
@@ -175,13 +176,15 @@ class Documents:
     def _refuse_rows(self, file, text):
         """Rows in a file whose name doesn't say so: their keys and braces would be part of the text. A single object in
         a folder may well be a text, as in a corpus of programs."""
-        lines = text[:1] in "{[" and re.findall(r"\S.*", text)[:2]
-        values = [_json_of(line) for line in lines or []]
-        if file.named and lines and lines[0][0] == "[":
-            values = _json_of(text)
-        if (len(values or []) > (0 if file.named else 1)
-                and all(isinstance(row, dict) and any(isinstance(row.get(key), str) for key in self.rows.keys)
-                        for row in values)):
+        if not text.startswith(("{", "[")):
+            return
+        if file.named and text[0] == "[":
+            rows = _json_of(text) or []
+        else:
+            rows = [_json_of(line.group()) for line in itertools.islice(re.finditer(r"\S.*", text), 2)]
+        if len(rows) > (0 if file.named else 1) and all(
+                isinstance(row, dict) and any(isinstance(row.get(key), str) for key in self.rows.keys)
+                for row in rows):
             raise DataError(f"{file.path}: it holds rows, but is not one of {', '.join(ROW_SUFFIXES)}, from which they "
                             "are read. Write one JSON object per line, and let the file's name end in .jsonl.")
 

@@ -83,16 +83,15 @@ std::map<i64, i64> documents_in(const MicroBatch& micro_batch) {
 }
 
 // Returns the padding behind a ring rank's parts of documents; what follows the last one is the rank's own.
-i64 padding_of_documents(const std::vector<Piece>& shard, const MicroBatch& micro_batch, const BucketSpec& bucket,
-                         const std::string& where) {
+i64 padding_of_documents(const std::vector<Piece>& shard, const std::map<i64, i64>& documents, int ranks,
+                         const BucketSpec& bucket, const std::string& where) {
   if (bucket.document_multiple == 1) {
     for (std::size_t i = 0; i + 1 < shard.size(); ++i) check(shard[i].doc >= 0, "{}: padding that is not last", where);
     return 0;
   }
-  const auto ranks = static_cast<int>(micro_batch.shard.size());
   i64 padded = 0;
   auto piece = shard.begin();
-  for (const auto& [doc, tokens] : documents_in(micro_batch)) {
+  for (const auto& [doc, tokens] : documents) {
     i64 lacks = padded_part(tokens, ranks, bucket.document_multiple);
     for (; piece != shard.end() && piece->doc == doc; ++piece) lacks -= piece->count;
     if (lacks == 0) continue;
@@ -110,6 +109,7 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, std::s
   check(micro_batch.shard.size() == ring_ranks && micro_batch.T.size() == ring_ranks && tokens(micro_batch) >= 1,
         "{}: {} tokens, pieces of {} ring ranks", where, micro_batch.T, micro_batch.shard.size());
   const i64 documents = documents_of(micro_batch), capacity = micro_batch_capacity(bucket);
+  const std::map<i64, i64> in_order = bucket.document_multiple > 1 ? documents_in(micro_batch) : std::map<i64, i64>();
   i64 used_by_all = 0;
   for (std::size_t rank = 0; rank < micro_batch.T.size(); ++rank) {
     const i64 T = micro_batch.T[rank];
@@ -121,7 +121,7 @@ void check_shape(const MicroBatch& micro_batch, const BucketSpec& bucket, std::s
       all += piece.count;
     }
     check(all == T, "{}: pieces of {} tokens on ring rank {} instead of {}", where, all, rank, T);
-    const i64 padded = padding_of_documents(shard, micro_batch, bucket, where);
+    const i64 padded = padding_of_documents(shard, in_order, static_cast<int>(ring_ranks), bucket, where);
     const i64 used = tokens_of(shard);
     used_by_all += used;
     check(documents == 0 || T - used - padded < bucket.multiple || (used == 0 && T == bucket.multiple),

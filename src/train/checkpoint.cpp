@@ -145,22 +145,24 @@ void load_residuals(const files::Manifest& manifest, StateFiles& state, const co
   for (const auto& [writer, entry] : manifest.residuals) {
     const int param = params.at(entry.tensor);
     const layout::Box box = box_of(entry);
-    at::Tensor rest = state.tensor(entry);
-    if (writer >= 0 && writer < plans.cluster().ranks()) {
-      const std::vector<layout::Box> parts =
-          compiler::sent_parts(plans.residuals()[static_cast<size_t>(writer)], param, box);
-      if (!parts.empty()) rest = rest.clone();
-      for (const layout::Box& part : parts) {
-        at::Tensor values = runtime::view_of(rest, box, part);
-        if (writer == rank) store.residuals.view(param, part).copy_(values);
-        values.zero_();
-      }
+    std::vector<layout::Box> parts;  // that the writer sends still
+    if (writer >= 0 && writer < plans.cluster().ranks())
+      parts = compiler::sent_parts(plans.residuals()[static_cast<size_t>(writer)], param, box);
+    i64 elements = 0;
+    for (const layout::Box& part : parts) {
+      if (writer == rank) store.residuals.view(param, part).copy_(runtime::view_of(state.tensor(entry), box, part));
+      elements += part.elements();
     }
+    if (elements == box.elements()) continue;
     for (const layout::Box* owned : store.holdings.owned(param)) {
       const layout::Box common = layout::intersect(box, *owned);
       if (common.empty()) continue;
+      at::Tensor rest = runtime::view_of(state.tensor(entry), box, common).clone();
+      for (const layout::Box& part : parts)
+        if (const layout::Box taken = layout::intersect(part, common); !taken.empty())
+          runtime::view_of(rest, common, taken).zero_();
       const runtime::HomeShard& shard = store.home.shard(param, common);
-      runtime::view_of(shard.grad, shard.box, common).add_(runtime::view_of(rest, box, common).to(shard.grad.device()));
+      runtime::view_of(shard.grad, shard.box, common).add_(rest.to(shard.grad.device()));
     }
   }
 }

@@ -226,3 +226,16 @@ def test_the_peer_packs_documents_that_see_themselves_alone():
     positions = torch.cat([torch.arange(tokens.shape[1]) for tokens in documents])[None]
     together = model(input_ids=torch.cat(documents, dim=1), position_ids=positions).logits
     torch.testing.assert_close(together, torch.cat(alone, dim=1), rtol=1e-9, atol=1e-12)
+
+
+def test_two_builds_take_turns_and_only_the_second_has_its_own_words(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "bench")
+    import two_builds
+    ran, seconds = [], iter([1.0, 2.0, 4.0, 3.0])
+
+    def timed(words):
+        ran.append(words)
+        return next(seconds)
+
+    assert two_builds.measure(timed, ["plan"], ("a", "b"), ["--more"], 2) == [[1.0, 2.0], [3.0, 4.0]]
+    assert ran == [["a", "plan"], ["b", "plan", "--more"], ["b", "plan", "--more"], ["a", "plan"]]

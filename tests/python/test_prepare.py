@@ -306,7 +306,7 @@ def test_an_empty_name(tmp_path, capsys, option):
     assert message == f"error: {option} is empty. Name a folder."
 
 
-def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys):
+def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys, monkeypatch):
     (tmp_path / "a").write_text("text")
     tokenizer = ("--tokenizer", "train:300")
     message = fails(capsys, "--input", tmp_path / "a", *tokenizer, "--out", tmp_path)
@@ -314,6 +314,9 @@ def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys):
     message = fails(capsys, "--input", tmp_path, tmp_path / ".", *tokenizer, "--out", tmp_path / "out")
     assert "is given twice" in message
     (tmp_path / "link").symlink_to("a")
+    assert prepare("--input", tmp_path, *tokenizer, "--out", tmp_path / "out") == 0
+    monkeypatch.chdir(tmp_path)
+    assert "is given twice" in fails(capsys, "--input", "a", "a", *tokenizer, "--out", tmp_path / "other")
     for named in ("a", "link"):
         message = fails(capsys, "--input", tmp_path, tmp_path / named, *tokenizer, "--out", tmp_path / "out")
         assert "is given twice" in message and str(tmp_path / "a") in message
