@@ -502,6 +502,27 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
 // A degree for each document is chosen by the times of a nominal device: now and then one degree for all is quicker.
 // The quickest plan and the quickest single strategy have the better of both, and of single and paired micro-batches.
 void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
+  const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
+  std::vector<std::exception_ptr> failed(plans.size());
+  for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
+    if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
+    const planner::Account account = planner_.account(*plan->choice);
+    const bool exchanges = account.communication > kWorthPairs * account.seconds;
+    workers_->add([this, exchanges, &plan = *plan, &error = failed[static_cast<size_t>(plan - plans.begin())]] {
+      try {
+        choose_variant(plan, exchanges);
+      } catch (...) {
+        error = std::current_exception();
+      }
+    });
+  }
+  workers_->finish();
+  for (const std::exception_ptr& error : failed)
+    if (error) std::rethrow_exception(error);
+  std::ranges::stable_sort(plans, {}, order_of);
+}
+
+void Contest::choose_variant(JudgedPlan& plan, bool exchanges) const {
   struct Variant {
     std::optional<config::Job> (*of)(const JudgedPlan&);
     const char* name;
@@ -509,19 +530,12 @@ void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
   constexpr std::array<Variant, 2> kVariants{
       {{with_one_degree, "; one degree of the ring for all documents (ring_degree=uniform)"},
        {in_pairs, "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)"}}};
-  const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
-  for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
-    if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
-    const planner::Account account = planner_.account(*plan->choice);
-    const bool exchanges = account.communication > kWorthPairs * account.seconds;
-    for (const Variant& variant : kVariants) {
-      std::optional<config::Job> job = variant.of(*plan);
-      if (!job || (variant.of == in_pairs && !exchanges)) continue;
-      JudgedPlan other{.name = plan->name + variant.name, .choice = plan->choice, .job = *std::move(job)};
-      if (std::optional<JudgedPlan> better = quicker(std::move(other), plan->seconds)) *plan = *std::move(better);
-    }
+  for (const Variant& variant : kVariants) {
+    std::optional<config::Job> job = variant.of(plan);
+    if (!job || (variant.of == in_pairs && !exchanges)) continue;
+    JudgedPlan other{.name = plan.name + variant.name, .choice = plan.choice, .job = *std::move(job)};
+    if (std::optional<JudgedPlan> better = quicker(std::move(other), plan.seconds)) plan = *std::move(better);
   }
-  std::ranges::stable_sort(plans, {}, order_of);
 }
 
 // Chooses the codecs of the quickest plan, bucket by bucket and role by role: a codec that the planner's model took is

@@ -83,6 +83,8 @@ class Contest {
   std::optional<JudgedPlan> quicker(JudgedPlan plan, double than) const;
   void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
   void choose_variants(std::vector<JudgedPlan>& plans);
+  /// exchanges: whether pairs of micro-batches are worth trying.
+  void choose_variant(JudgedPlan& plan, bool exchanges) const;
   void choose_codecs(std::vector<JudgedPlan>& plans);
   const config::Job& job_;
   const planner::Planner& planner_;

@@ -119,6 +119,7 @@ class Assembler {
         for (const int replica : members) idle_replica(p, replica);
     }
     if (options_.train) reduce(p);
+    last_runs_.push_back(last_runs());
   }
 
   // Replicas whose runs share gathers or reductions follow one order of items; any other has its own.
@@ -147,7 +148,7 @@ class Assembler {
       if (p > 0) wait_for(allocate, moves_[static_cast<size_t>(p - 1)][static_cast<size_t>(unit.unit)]);
       const int finished =
           unit.unit < options_.prefetch_units ? p - 2 : p - 1;  // never more than two strategies' parameters at a time
-      if (finished >= 0) wait_for(allocate, runs_[static_cast<size_t>(finished)]);
+      if (finished >= 0) wait_for(allocate, last_runs_[static_cast<size_t>(finished)]);
       made.push_back(add(std::move(allocate)));
       for (size_t r = 0; r < unit.moves.rounds.size(); ++r)
         move_round(p, unit.unit, static_cast<int>(r), unit.moves.rounds[r]);
@@ -188,16 +189,21 @@ class Assembler {
     return task;
   }
 
-  // The last run of each rank in a phase.
-  std::vector<int> last_runs(int p) const {
-    std::vector<bool> known(static_cast<size_t>(plans_.cluster().ranks()));
+  // The phase's last run of each rank and queue: those before it are done by then.
+  std::vector<int> last_runs() const {
+    const QueueNumbers queues(tasks_, plans_.cluster().ranks());
+    std::vector<bool> known(queues.count());
     std::vector<int> last;
-    const std::vector<int>& runs = runs_[static_cast<size_t>(p)];
+    const std::vector<int>& runs = runs_.back();
     for (auto run = runs.rbegin(); run != runs.rend(); ++run) {
-      const std::vector<int>& ranks = tasks_[static_cast<size_t>(*run)].ranks;
-      if (std::ranges::all_of(ranks, [&](int rank) { return known[static_cast<size_t>(rank)]; })) continue;
-      for (const int rank : ranks) known[static_cast<size_t>(rank)] = true;
-      last.push_back(*run);
+      const Task& task = tasks_[static_cast<size_t>(*run)];
+      bool is_last = false;
+      for (const int rank : task.ranks) {
+        const size_t queue = queues.of(task, rank);
+        is_last = is_last || !known[queue];
+        known[queue] = true;
+      }
+      if (is_last) last.push_back(*run);
     }
     return last;
   }
@@ -398,7 +404,7 @@ class Assembler {
       const std::vector<int>& moves = a_.moves_.back()[static_cast<size_t>(unit)];
       before.insert(before.end(), moves.begin(), moves.end());
       if (sharing.has_no_copies() && phase_ > 0) {
-        const std::vector<int> runs = a_.last_runs(phase_ - 1);
+        const std::vector<int>& runs = a_.last_runs_.back();
         before.insert(before.end(), runs.begin(), runs.end());
       }
       const std::vector<int> room = sharing.begin_copy(readers, unit, reading(readers, unit));
@@ -723,6 +729,7 @@ class Assembler {
   std::vector<Task> tasks_;
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: allocate and move tasks
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero tasks
+  std::vector<std::vector<int>> last_runs_;           // [phase]: those that all others come before
   std::vector<std::vector<int>> reduced_;             // [phase]: gradients of runs to their owners
   std::vector<std::vector<int>> reductions_;          // [phase]: to home
   std::vector<int> broadcasts_;

@@ -339,9 +339,12 @@ SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
 }
 
 void Queues::end_first(std::vector<Part>& parts) {
-  const auto [exchange, seconds] = collectives_.front();
+  const auto [exchange, seconds] = collectives_[first_++];
   if (seconds > 0) parts.push_back({seconds, false, exchange});
-  collectives_.pop_front();
+  if (empty()) {
+    collectives_.clear();
+    first_ = 0;
+  }
   ++ended_;
 }
 
@@ -356,13 +359,13 @@ void Queues::add(const Piece& piece, double seconds, std::vector<Part>& parts) {
     return;
   }
   while (seconds > 0) {
-    if (collectives_.empty()) {
+    if (empty()) {
       parts.push_back({seconds, true, -1});
       return;
     }
-    double& left = collectives_.front().second;
+    auto& [exchange, left] = collectives_[first_];
     const double both = std::min(seconds, left);
-    if (both > 0) parts.push_back({both, true, collectives_.front().first});
+    if (both > 0) parts.push_back({both, true, exchange});
     seconds -= both;
     left -= both;
     if (left <= 0) end_first(parts);
@@ -370,7 +373,7 @@ void Queues::add(const Piece& piece, double seconds, std::vector<Part>& parts) {
 }
 
 void Queues::finish(std::vector<Part>& parts) {
-  while (!collectives_.empty()) end_first(parts);
+  while (!empty()) end_first(parts);
 }
 
 // The piece that a computation takes on its slowest position.

@@ -1,7 +1,6 @@
 // What a compiled segment takes on a cluster, part by part.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <optional>
 #include <tuple>
@@ -64,9 +63,11 @@ class Queues {
   void finish(std::vector<Part>& parts);
 
  private:
+  bool empty() const { return first_ == collectives_.size(); }
   void end_first(std::vector<Part>& parts);
 
-  std::deque<std::pair<int, double>> collectives_;  // exchange, seconds left
+  std::vector<std::pair<int, double>> collectives_;  // exchange, seconds left
+  size_t first_ = 0;                                 // of them that hasn't ended
   int ended_ = 0;
 };
 

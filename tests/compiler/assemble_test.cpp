@@ -369,6 +369,32 @@ TEST(Assemble, never_has_the_parameters_of_three_strategies) {
     }
 }
 
+// The queues' last runs stand for all before them, however many micro-batches there are.
+TEST(Assemble, a_switch_waits_for_the_last_run_of_each_rank_and_queue) {
+  const config::ModelConfig model = small_llama();
+  std::vector<config::Strategy> strategies;
+  for (const char* spec : {"tp=2,dp=2,paired=true", "dp=2,pp=2,zero=3"})
+    strategies.push_back(config::strategy_from_spec(spec, 4, 2));
+  const Plans plans(training_graph(model), strategies, 0, cluster::uniform(1, 4), switching::Planner::relay);
+  std::vector<batch::MicroBatch> many;
+  for (int i = 0; i < 6; ++i) many.push_back(micro_batch_of(i, 8, 8));
+  const batch::StepPlan plan{0, 500, {{0, {many, many}}, {1, {many, many}}}};
+  const ir::Program program = assemble(plan, plans, {.prefetch_units = 0});
+  std::map<std::pair<int, ir::Queue>, int> last;  // run of phase 0
+  for (size_t id = 0; id < program.tasks.size(); ++id)
+    if (const Task& task = program.tasks[id]; task.kind() == TaskKind::run && task.phase == 0)
+      for (const int rank : task.ranks) last[{rank, task.queue}] = static_cast<int>(id);
+  EXPECT_EQ(last.size(), 8u) << "computing and collectives of 4 ranks";
+  for (const Task* task : tasks(program, TaskKind::allocate, 1)) {
+    std::set<int> awaited, expected;
+    for (const ir::Wait& wait : task->after)
+      if (program.tasks[static_cast<size_t>(wait.task)].kind() == TaskKind::run) awaited.insert(wait.task);
+    for (const auto& [queue, id] : last)
+      if (std::ranges::binary_search(task->ranks, queue.first)) expected.insert(id);
+    EXPECT_EQ(awaited, expected) << ir::name_of(*task);
+  }
+}
+
 Plans small_plans(const std::string& spec, int ranks) {
   return Plans(training_graph(small_llama()), {config::strategy_from_spec(spec, ranks, 2)}, 0,
                cluster::uniform(1, ranks), switching::Planner::relay);
