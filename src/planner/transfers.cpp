@@ -11,6 +11,8 @@
 namespace switchyard::planner {
 namespace {
 
+constexpr int kNowhere = -2;  // a stage that no rank is on
+
 std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   std::vector<int> stages = {0};
   const std::vector<int> counts = layers_of_positions(placement, layers);
@@ -23,7 +25,9 @@ std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
 }  // namespace
 
 Transfers::Transfers(const UnitCosts& units)
-    : units_(units), shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {
+    : units_(units),
+      parts_(units.codes()->one_layer()),
+      shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {
   const config::Compression& how = units.compression();
   gradients_ = codings_of(how.gradients, units.precision().state, how, units.hardware());
   gathers_ = codings_of(how.gathers, units.precision().compute, how, units.hardware());
@@ -43,19 +47,24 @@ double Transfers::UnitSeconds::of(StageKind kind, int layers) const {
 }
 
 // Axes that cut weights lie inside those that copy them, of which replicas of the mesh come first, as their cuts do.
-Transfers::Interval Transfers::part_of(const Placement& p, const Post& post, int cuts) {
+Transfers::Seat Transfers::seat_of(const Placement& p, const Post& post, int slices) {
   const int copies = static_cast<int>(p.mesh.copies()), wide = p.stage_ranks() / copies,
             inner = copies / p.mesh.replicas(), copy = post.place / wide;
-  int share = 0;
-  if (cuts == p.copies())
-    share = (copy / inner * p.dp + post.replica) * inner + copy % inner;
-  else if (cuts > 1)
-    share = copy / inner;
-  const double parts = static_cast<double>(wide) * cuts, first = static_cast<double>(post.place % wide) * cuts + share;
-  return {first / parts, (first + 1) / parts};
+  Seat seat{.stage = post.stage, .place = post.place % wide};
+  if (slices == p.copies())
+    seat.slice = (copy / inner * p.dp + post.replica) * inner + copy % inner;
+  else if (slices > 1)
+    seat.slice = copy / inner;
+  return seat;
 }
 
-// What stays apart has intervals of its own.
+Rectangle Transfers::Seats::part(const Seat& seat, size_t param) const {
+  Rectangle part = cuts->of(param)[static_cast<size_t>(seat.place)];
+  const double begin = seat.apart + part.rows.begin, length = part.rows.length() / slices;
+  part.rows = {begin + seat.slice * length, begin + (seat.slice + 1) * length};
+  return part;
+}
+
 int Transfers::apart_number(const Placement& p, const Post& post, Apart apart) {
   if (apart == Apart::nothing) return 0;
   if (apart == Apart::pipelines) return post.replica;
@@ -68,12 +77,13 @@ const Transfers::Seats& Transfers::seats(const Placement& placement, int cuts, A
   Seats& seats = it->second;
   if (!fresh) return seats;
   seats.stage_of_unit = stage_of_units(placement, units_.model().layers);
+  seats.cuts = &parts_.cuts(placement.mesh);
+  seats.slices = cuts;
   seats.of_rank.resize(static_cast<size_t>(units_.hardware().ranks()));
   for (int rank = 0; rank < std::min(placement.ranks(), units_.hardware().ranks()); ++rank) {
     const Post post = post_of(placement, rank).value();
-    Interval part = part_of(placement, post, cuts);
-    const double number = apart_number(placement, post, apart);
-    seats.of_rank[static_cast<size_t>(rank)] = {post.stage, {number + part.begin, number + part.end}};
+    Seat& seat = seats.of_rank[static_cast<size_t>(rank)] = seat_of(placement, post, cuts);
+    seat.apart = apart_number(placement, post, apart);
   }
   return seats;
 }
@@ -83,39 +93,13 @@ std::vector<Transfers::UnitClass> Transfers::classes(std::span<const Seats* cons
   const UnitCosts::Units whole = units_.units({});
   std::vector<UnitClass> classes;
   for (i64 unit = 0; unit < layers + 2; ++unit) {
-    UnitClass one{.elements = unit == 0 ? whole.embedding : unit <= layers ? whole.layer : whole.head};
+    const size_t kind = unit == 0 ? 0 : unit <= layers ? 1 : 2;
+    UnitClass one{.kind = kind, .elements = std::array{whole.embedding, whole.layer, whole.head}[kind]};
     for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = tables[t]->stage_of_unit[static_cast<size_t>(unit)];
-    if (classes.empty() || classes.back().stage != one.stage || classes.back().elements != one.elements)
-      classes.push_back(one);
+    if (classes.empty() || classes.back().stage != one.stage || classes.back().kind != one.kind) classes.push_back(one);
     ++classes.back().units;
   }
   return classes;
-}
-
-// Inserts the interval in order. Intervals mostly come in order, and the same ones again and again.
-void Transfers::Intervals::add(const Interval& interval) {
-  size_t at = list_.size();
-  while (at > 0 && list_[at - 1].begin > interval.begin) --at;
-  for (size_t same = at; same > 0 && list_[same - 1].begin == interval.begin; --same)
-    if (list_[same - 1].end == interval.end) return;
-  list_.insert(list_.begin() + static_cast<std::ptrdiff_t>(at), interval);
-}
-
-double Transfers::Intervals::measure_without(const Intervals& others) const {
-  double sum = 0, end = 0, end_of_others = 0;  // of the union; of the others alone
-  const auto add = [](double& length, double& last, const Interval& interval) {
-    length += std::max(0.0, interval.end - std::max(interval.begin, last));
-    last = std::max(last, interval.end);
-  };
-  double length_of_others = 0;
-  size_t i = 0, j = 0;
-  while (i < list_.size() || j < others.list_.size()) {
-    const bool own = j == others.list_.size() || (i < list_.size() && list_[i].begin < others.list_[j].begin);
-    const Interval& next = own ? list_[i++] : others.list_[j++];
-    add(sum, end, next);
-    if (!own) add(length_of_others, end_of_others, next);
-  }
-  return std::max(0.0, sum - length_of_others);
 }
 
 double Transfers::inside(double bytes, const Codings& codings) const {
@@ -143,41 +127,89 @@ double Transfers::across(double bytes, double messages, const Codings& codings) 
 }
 
 // stages: of the users and of the possible holders, in each table.
-Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages,
-                                   size_t begin, size_t end) const {
-  Lack lack;
-  int holders = 0, users = 0, adapters = 0, last_adapter = -1;  // of the users
-  double sum = 0, most = 0;                                     // sum and maximum of what the users lack
-  held_.clear();
-  needed_.clear();
+Transfers::Shares Transfers::shares_of(std::span<const Seats* const> tables, const ParamGroups& groups,
+                                       const Stages& stages, size_t begin, size_t end) const {
+  Shares shares{.stage = stages};
+  int last_adapter = -1;
   for (size_t rank = begin; rank < end; ++rank) {
-    std::array<Interval, kTables> own;  // of the rank: home's part and a copy
-    size_t owned = 0;
     for (size_t t = 1; t < tables.size(); ++t)
-      if (const Seat& seat = tables[t]->of_rank[rank]; seat.stage == stages[t]) held_.add(own[owned++] = seat.part);
-    if (owned > 0) ++holders;
-    const Seat& user = tables[0]->of_rank[rank];
-    if (user.stage != stages[0]) continue;
-    ++users;
+      if (tables[t]->of_rank[rank].stage == stages[t]) {
+        ++shares.holders;
+        break;
+      }
+    if (tables[0]->of_rank[rank].stage != stages[0]) continue;
+    ++shares.users;
     if (const int adapter = static_cast<int>(rank - begin) / shared_by_;
         std::exchange(last_adapter, adapter) != adapter)
-      ++adapters;
-    const Interval needed = user.part;
-    needed_.add(needed);
-    // Home's part and a copy that the rank holds may overlap.
-    double missing = needed.end - needed.begin;
-    Interval both = needed;
-    for (size_t i = 0; i < owned; ++i) {
-      const Interval part{std::max(needed.begin, own[i].begin), std::min(needed.end, own[i].end)};
-      both = {std::max(both.begin, part.begin), std::min(both.end, part.end)};
-      missing -= std::max(0.0, part.end - part.begin);
+      ++shares.adapters;
+  }
+  if (shares.users == 0) return shares;
+  for (const ParamGroup& group : groups.list) {
+    for (std::vector<Rectangle>& parts : parts_of_host_) parts.clear();
+    for (size_t rank = begin; rank < end; ++rank) {
+      std::array<std::optional<Rectangle>, kTables> own;
+      for (size_t t = 0; t < tables.size(); ++t) {
+        const Seat& seat = tables[t]->of_rank[rank];
+        if (seat.stage != stages[t]) continue;
+        own[t] = tables[t]->part(seat, group.param);
+        if (std::ranges::count(parts_of_host_[t], *own[t]) == 0) parts_of_host_[t].push_back(*own[t]);
+      }
+      const auto list = [](const std::optional<Rectangle>& one) { return std::span(&*one, one ? 1 : 0); };
+      if (own[0]) shares.of_users.push_back(area_outside(*own[0], list(own[1]), list(own[2])));
     }
-    if (owned == 2) missing += std::max(0.0, both.end - both.begin);
+    const auto& [needed, home, copies] = parts_of_host_;
+    double of_host = 0;
+    for (const Rectangle& one : needed) of_host += area_outside(one, home, copies);
+    shares.of_host.push_back(of_host);
+  }
+  return shares;
+}
+
+// Where parts are nested and only home cuts them into slices, all of a part's slices lie alike to what others hold.
+std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> tables, bool nested) const {
+  bool alike = nested;
+  for (size_t t = 0; t < tables.size(); ++t) alike = alike && (t == 1 || tables[t]->slices == 1);
+  const auto devices = static_cast<size_t>(units_.hardware().devices_per_host),
+             ranks = static_cast<size_t>(units_.hardware().ranks());
+  std::vector<Hosts> hosts;
+  std::vector<Seat> seats;  // of a host, table by table
+  for (size_t begin = 0; begin < ranks; begin += devices) {
+    seats.clear();
+    for (const Seats* table : tables) {
+      const auto first = table->of_rank.begin() + static_cast<std::ptrdiff_t>(begin);
+      seats.insert(seats.end(), first, first + static_cast<std::ptrdiff_t>(devices));
+    }
+    if (alike) {
+      const std::span<Seat> of_home = std::span(seats).subspan(devices, devices);
+      int least = std::numeric_limits<int>::max();
+      for (const Seat& seat : of_home)
+        if (seat.stage >= 0) least = std::min(least, seat.slice);
+      for (Seat& seat : of_home) seat.slice -= seat.stage >= 0 ? least : 0;
+    }
+    const auto known = std::ranges::find(hosts, seats, &Hosts::seats);
+    if (known == hosts.end())
+      hosts.push_back({.begin = begin, .count = 1, .seats = seats});
+    else
+      ++known->count;
+  }
+  return hosts;
+}
+
+Transfers::Lack Transfers::Shares::of(const ParamGroups& groups, size_t kind) const {
+  Lack lack;
+  if (users == 0) return lack;
+  const auto sum_of = [&](const auto& share) {
+    double elements = 0;
+    for (size_t g = 0; g < groups.list.size(); ++g) elements += groups.list[g].elements[kind] * share(g);
+    return elements;
+  };
+  lack.of_host = sum_of([&](size_t g) { return of_host[g]; });
+  double sum = 0, most = 0;  // of what the users lack
+  for (size_t user = 0; std::cmp_less(user, users); ++user) {
+    const double missing = sum_of([&](size_t g) { return of_users[g * static_cast<size_t>(users) + user]; });
     sum += missing;
     most = std::max(most, missing);
   }
-  if (users == 0) return lack;
-  lack.of_host = needed_.measure_without(held_);
   lack.of_adapter = lack.of_host / adapters;
   lack.inside = most - lack.of_host / users;
   if (holders > 0) lack.inside = std::max(lack.inside, (sum - users * lack.of_host) / holders);
@@ -187,19 +219,20 @@ Transfers::Lack Transfers::lack_of(std::span<const Seats* const> tables, const s
 // Seconds of a unit of each class, on the host on which it takes longest.
 std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
                                           i64 element, const Codings& codings) const {
-  const auto devices = static_cast<size_t>(units_.hardware().devices_per_host),
-             ranks = static_cast<size_t>(units_.hardware().ranks());
   struct Sums {
-    double crossing = 0, of_adapter = 0, inside = 0;  // crossing: of all hosts; the others: maximum over hosts
+    double crossing = 0, of_adapter = 0, inside = 0;  // elements; crossing: of all hosts; the others: most of a host
     int senders = 0;                                  // number of adapters of ranks that hold something
   };
   std::vector<Sums> sums(classes.size());
+  std::array<const WeightParts::Cuts*, kTables> cuts{};
+  for (size_t t = 0; t < tables.size(); ++t) cuts[t] = tables[t]->cuts;
+  const ParamGroups& groups = parts_.groups(std::span(cuts).first(tables.size()));
   std::vector<int> stages;  // of a host's users
   std::array<std::vector<std::uint64_t>, kTables>
       of;  // [table][stage]: its adapters to ranks of the stage, a bit each; those above 64 count as one
-  for (size_t t = 1; t < tables.size(); ++t) of[t].resize(ranks);
-  for (size_t begin = 0; begin < ranks; begin += devices) {
-    const size_t end = begin + devices;
+  for (size_t t = 1; t < tables.size(); ++t) of[t].resize(static_cast<size_t>(units_.hardware().ranks()));
+  for (const Hosts& host : hosts_of(tables, groups.nested)) {
+    const size_t begin = host.begin, end = begin + static_cast<size_t>(units_.hardware().devices_per_host);
     const auto for_seats = [&](auto visit) {
       for (size_t t = 1; t < tables.size(); ++t)
         for (size_t rank = begin; rank < end; ++rank)
@@ -217,16 +250,17 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
     for (size_t rank = begin; rank < end; ++rank)
       if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0)
         stages.push_back(stage);
-    std::vector<std::optional<Lack>> bare(stages.size());  // where the host has nothing
+    std::vector<Shares> known;
     for (size_t c = 0; c < classes.size(); ++c) {
       const int adapters = adapters_of(classes[c]);
-      sums[c].senders += adapters;
-      const auto stage = std::ranges::find(stages, classes[c].stage[0]);
-      if (stage == stages.end()) continue;
-      std::optional<Lack>& known = bare[static_cast<size_t>(stage - stages.begin())];
-      const Lack lack = adapters > 0 || !known ? lack_of(tables, classes[c].stage, begin, end) : *known;
-      if (adapters == 0) known = lack;
-      sums[c].crossing += lack.of_host;
+      sums[c].senders += host.count * adapters;
+      Stages stage = classes[c].stage;
+      if (std::ranges::count(stages, stage[0]) == 0) continue;
+      if (adapters == 0) stage = {stage[0], kNowhere, kNowhere};  // where the host has nothing, its users are alike
+      auto shares = std::ranges::find(known, stage, &Shares::stage);
+      if (shares == known.end()) shares = known.insert(shares, shares_of(tables, groups, stage, begin, end));
+      const Lack lack = shares->of(groups, classes[c].kind);
+      sums[c].crossing += host.count * lack.of_host;
       sums[c].of_adapter = std::max(sums[c].of_adapter, lack.of_adapter);
       sums[c].inside = std::max(sums[c].inside, lack.inside);
     }
@@ -235,12 +269,14 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
   // Each slice of a holder is a message.
   const auto& holders = tables[1]->of_rank;
   const auto holder = std::ranges::find_if(holders, [](const Seat& seat) { return seat.stage >= 0; });
-  const double slice = holder->part.end - holder->part.begin;
   std::vector<double> times;
   for (size_t c = 0; c < classes.size(); ++c) {
-    const double bytes = static_cast<double>(classes[c].elements * element);
+    const auto bytes = [&](double elements) { return elements * static_cast<double>(element); };
+    double slice = 0;
+    for (const ParamGroup& group : groups.list)
+      slice += group.elements[classes[c].kind] * tables[1]->part(*holder, group.param).area();
     const double of_adapter = std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders));
-    times.push_back(across(of_adapter * bytes, of_adapter / slice, codings) + inside(sums[c].inside * bytes, codings));
+    times.push_back(across(bytes(of_adapter), of_adapter / slice, codings) + inside(bytes(sums[c].inside), codings));
   }
   return times;
 }

@@ -15,6 +15,7 @@
 #include "planner/space.hpp"
 #include "planner/timeline.hpp"
 #include "planner/unit_costs.hpp"
+#include "planner/weight_parts.hpp"
 
 namespace switchyard::planner {
 
@@ -25,11 +26,10 @@ struct Post {
 /// Empty if the placement does not use the rank.
 std::optional<Post> post_of(const Placement& placement, int rank);
 
-/// Every parameter is modelled as an interval: part t of n, the parts into which a stage's mesh cuts weights, holds
-/// [t / n, (t + 1) / n) of each unit of its stage, and home's ranks hold slices of the part in the order of the ranks
-/// that use it, or copies of it. Units are transferred in order,
-/// each when its ranks are free. A slice crosses to each host that lacks it once, to one of the ranks that need it, and
-/// is forwarded inside, as the relay planner does; ranks that hold it send equal shares.
+/// Every parameter is a matrix, of which a stage's mesh cuts rows and columns as its layout says, and ranks that would
+/// hold copies of such a part (home's, ZeRO's) hold slices of its rows, in the order of the ranks. Units are
+/// transferred in order, each when its ranks are free. A slice crosses to each host that lacks it once, to one of the
+/// ranks that need it, and is forwarded inside, as the relay planner does; ranks that hold it send equal shares.
 class Transfers {
  public:
   /// Seconds for the embedding, for one layer and for the head.
@@ -70,43 +70,43 @@ class Transfers {
   double least_finish() const;
 
  private:
-  struct Interval {
-    double begin = 0, end = 0;
-  };
-  /// Distinct intervals, in order.
-  class Intervals {
-   public:
-    void clear() { list_.clear(); }
-    void add(const Interval& interval);
-    /// Length of the union that lies outside of all `others`.
-    double measure_without(const Intervals& others) const;
-
-   private:
-    std::vector<Interval> list_;
-  };
-  /// The stage of a placement that has a unit; the stage of each rank and the part of its units that the rank holds.
-  /// Stage -1: none.
+  /// Stage of a rank (-1: none), which part of its units the rank has a slice of, and which slice. apart: what has
+  /// different numbers is not the same.
   struct Seat {
-    int stage = -1;
-    Interval part;
+    int stage = -1, place = 0, slice = 0, apart = 0;
+    bool operator==(const Seat&) const = default;
   };
+  /// The stage of a placement that has a unit, how it cuts weights, into how many slices a part is cut besides, and the
+  /// seats of all ranks.
   struct Seats {
     std::vector<int> stage_of_unit;
+    const WeightParts::Cuts* cuts = nullptr;
+    int slices = 1;
     std::vector<Seat> of_rank;
+    Rectangle part(const Seat& seat, size_t param) const;
   };
   /// Tables of a transfer: the next placement, home, and the previous placement if there is one.
   static constexpr size_t kTables = 3;
-  /// Units that are on the same stages in all tables.
+  using Stages = std::array<int, kTables>;
+  /// Units of a kind (embedding, layer, head) that are on the same stages in all tables.
   struct UnitClass {
-    std::array<int, kTables> stage = {};
+    Stages stage = {};
+    size_t kind = 0;
     i64 units = 0, elements = 0;
   };
-  /// Shares of a unit: what a host lacks, in all and per adapter of the ranks that need it; and the most that a device
-  /// of the host receives, or a holder sends, inside the host.
+  /// Elements of a unit: what a host lacks, in all and per adapter of the ranks that need it; and the most that a
+  /// device of the host receives, or a holder sends, inside the host.
   struct Lack {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
-  static Interval part_of(const Placement& placement, const Post& post, int cuts);
+  /// Shares of the parameters of each group that a host lacks and that each of its users lacks.
+  struct Shares {
+    Stages stage = {};
+    int holders = 0, users = 0, adapters = 0;   // adapters: of the users
+    std::vector<double> of_host{}, of_users{};  // by group; by group and user
+    Lack of(const ParamGroups& groups, size_t kind) const;
+  };
+  static Seat seat_of(const Placement& placement, const Post& post, int slices);
   /// What ranks do not share: nothing; what other pipelines have, as each gathers for its own runs; what other copies
   /// in a pipeline have, too, as each has gradients of its own.
   enum class Apart { nothing, pipelines, copies };
@@ -116,8 +116,15 @@ class Transfers {
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes, const Codings& codings) const;
   double across(double bytes, double messages, const Codings& codings) const;
-  Lack lack_of(std::span<const Seats* const> tables, const std::array<int, kTables>& stages, size_t begin,
-               size_t end) const;
+  Shares shares_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages, size_t begin,
+                   size_t end) const;
+  /// Hosts whose seats lie alike to each other, so that they lack as much: their number, the first rank of one of them.
+  struct Hosts {
+    size_t begin = 0;
+    int count = 0;
+    std::vector<Seat> seats{};
+  };
+  std::vector<Hosts> hosts_of(std::span<const Seats* const> tables, bool nested) const;
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
                                  i64 element, const Codings& codings) const;
   double last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const;
@@ -130,6 +137,7 @@ class Transfers {
   UnitSeconds of_units(const Placement& placement, int cuts, Apart apart, DType type, const Codings& codings) const;
 
   const UnitCosts& units_;
+  WeightParts parts_;
   int shared_by_;                // devices with one adapter
   Codings gradients_, gathers_;  // what is encoded
   // By the keys of previous, next and home, what is moved, and whether home has copies.
@@ -139,7 +147,7 @@ class Transfers {
   mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
   // By placement_key, cuts and what is apart.
   mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int, Apart>, Seats, TupleHash> seats_;
-  mutable Intervals held_, needed_;  // of one host
+  mutable std::array<std::vector<Rectangle>, kTables> parts_of_host_;  // distinct ones, by table
 };
 
 }  // namespace switchyard::planner

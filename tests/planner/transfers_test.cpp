@@ -2,8 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <numeric>
+#include <random>
+#include <set>
 
+#include "../cases.hpp"
+#include "../compiler/small_models.hpp"
 #include "cost/exchange.hpp"
 #include "small_problems.hpp"
 
@@ -12,10 +18,16 @@ namespace {
 
 constexpr double kInside = 1e9, kAcross = 1e8;  // bytes per second
 
+config::ModelConfig model_with(int kv_heads) {
+  config::ModelConfig model = model_of(4, 64, 128);
+  model.kv_heads = kv_heads;
+  return model;
+}
+
 // Links without latency, on which messages of all sizes go equally fast. adapters: of a host.
 struct Case {
-  explicit Case(int hosts, int devices, int devices_of_adapter = 1)
-      : units(model_of(4, 64, 100), precision_from("bf16"), [&] {
+  explicit Case(int hosts, int devices, int devices_of_adapter = 1, int kv_heads = 8)
+      : units(model_with(kv_heads), precision_from("bf16"), [&] {
           cluster::Hardware hardware = hardware_of(hosts, devices, 0, kInside, kAcross);
           hardware.intra_host = {{0}, {kInside}, 1, {}};
           hardware.inter_host = cluster::LinkClass{{0}, {kAcross}, devices_of_adapter, {}};
@@ -26,7 +38,7 @@ struct Case {
 };
 
 // Embedding and head, and the final norm; of a layer four products of attention, three of the ffn, two norms.
-constexpr double kLayer = 4 * 64 * 64 + 3 * 64 * 192 + 2 * 64, kModel = 2 * 6400 + 64 + 4 * kLayer;
+constexpr double kLayer = 4 * 64 * 64 + 3 * 64 * 192 + 2 * 64, kModel = 2 * 8192 + 64 + 4 * kLayer;
 
 Placement in_chunks(schedule::Placement path) {
   Placement placement{1, outer(1), 2};
@@ -68,7 +80,7 @@ TEST(Transfers, copies_of_the_phase_before_are_used) {
 
 TEST(Transfers, stages_take_the_time_of_the_fuller_one) {
   Case one(1, 4);
-  EXPECT_NEAR(one.transfers.reduce({2, outer(1), 2}, {{2, outer(1), 2}}), (6400 + 64 + 2 * kLayer) / 2 * 4 / kInside,
+  EXPECT_NEAR(one.transfers.reduce({2, outer(1), 2}, {{2, outer(1), 2}}), (8192 + 64 + 2 * kLayer) / 2 * 4 / kInside,
               1e-12);
 }
 
@@ -95,7 +107,7 @@ TEST(Transfers, chunks_are_on_the_stages_of_their_path) {
   EXPECT_NEAR(one.transfers.moves(Placement{1, outer(1), 2}, loop, {{1, outer(1), 2}}), 2 * kLayer * 2 / kInside, 1e-12)
       << "the second and the third layer change places";
   EXPECT_NEAR(one.transfers.moves(Placement{1, outer(1), 2}, v, {{1, outer(1), 2}}),
-              (6400 + 64 + 2 * kLayer) * 2 / kInside, 1e-12)
+              (8192 + 64 + 2 * kLayer) * 2 / kInside, 1e-12)
       << "the second, the last, and the head";
 }
 
@@ -131,10 +143,10 @@ TEST(Transfers, slices_of_many_holders_are_messages_that_each_take_their_latency
   constexpr int kHosts = 8;
   cluster::Hardware hardware = hardware_of(kHosts, 1, 0, kInside, kAcross);
   hardware.inter_host = cluster::LinkClass{{1e-4}, {kAcross}, 1, {{{1e3, 0.2}, {1e5, 0.9}}}};
-  const UnitCosts units(model_of(4, 64, 100), precision_from("bf16"), hardware);
+  const UnitCosts units(model_of(4, 64, 128), precision_from("bf16"), hardware);
   const Transfers transfers(units);
   double expected = 0;
-  for (const double elements : {6400.0, kLayer, kLayer, kLayer, kLayer, 6464.0}) {
+  for (const double elements : {8192.0, kLayer, kLayer, kLayer, kLayer, 8256.0}) {
     std::vector<cost::Message> messages;
     for (int from = 0; from < kHosts; ++from)
       for (int to = 0; to < kHosts; ++to) messages.push_back({from, to, static_cast<i64>(elements * 2 / kHosts)});
@@ -154,6 +166,59 @@ TEST(Transfers, a_plan_of_one_phase_takes_what_moves_before_and_after_it) {
       least = std::min(least, timeline.reduced + two.transfers.finish({p, zero}) - 100);
     }
     EXPECT_NEAR(two.transfers.beyond_one_phase(p) + two.transfers.least_finish(), least, 1e-9) << to_string(p);
+  }
+}
+
+// Seconds in which all hosts, of one rank each, receive what the compiled layouts of the strategy to move to need.
+double seconds_by_layouts(const compiler::Plans& plans, int from, int to) {
+  double seconds = 0;
+  for (const switching::UnitMoves& unit : plans.moves(from, to).units) {
+    std::vector<double> received(static_cast<size_t>(plans.cluster().ranks()), 0);
+    for (const layout::MessageList& round : unit.moves.rounds)
+      for (const layout::Msg& m : round)
+        if (m.src != m.dst) received[static_cast<size_t>(m.dst)] += static_cast<double>(2 * m.box.elements());
+    std::set<int> holders;
+    const auto add = [&](const layout::ShardMap& map) {
+      for (const layout::Shard& shard : map.shards) holders.insert(shard.rank);
+    };
+    for (const int tensor : plans.units()[static_cast<size_t>(unit.unit)].tensors) {
+      add(plans.home()[static_cast<size_t>(tensor)]);
+      if (from >= 0) add(plans.strategies()[static_cast<size_t>(from)].maps.stored[static_cast<size_t>(tensor)]);
+    }
+    const double all = std::accumulate(received.begin(), received.end(), 0.0);
+    seconds += std::max(std::ranges::max(received), all / static_cast<double>(holders.size())) / kAcross;
+  }
+  return seconds;
+}
+
+// The next phase has one stage, so that units arrive one after the other. Norms, of which tensor parallel ranks hold
+// copies, count as cut.
+TEST(Transfers, ranks_receive_what_they_lack_in_the_layouts_of_strategies) {
+  constexpr int kRanks = 8;
+  std::mt19937 random(5);
+  for (const int kv_heads : {8, 2}) {
+    const Case hosts(kRanks, 1, 1, kv_heads);
+    const config::ModelConfig& model = hosts.units.model();
+    std::vector<Placement> placements;
+    for (const Shape& shape : shapes(model, kRanks, {}))
+      for (std::optional<Placement> p = shape.placement; p; p = cut_further(*p)) placements.push_back(*p);
+    const auto any = [&] { return placements[random() % placements.size()]; };
+    for (int n = 0; n < cases(40, 10); ++n) {
+      const Placement home = any(), previous = any();
+      Placement next = any();
+      while (next.pp > 1) next = any();
+      SCOPED_TRACE(to_string(home) + ", then " + to_string(previous) + ", then " + to_string(next));
+      std::vector<config::Strategy> strategies;
+      for (const Placement& p : {home, previous, next})
+        strategies.push_back(strategy_of({.placement = p}, model.layers, 4096));
+      const compiler::Plans plans(compiler::training_graph(model), strategies, 0, cluster::uniform(kRanks, 1),
+                                  switching::Planner::relay);
+      for (const int from : {-1, 1}) {
+        const double expected = seconds_by_layouts(plans, from, 2);
+        EXPECT_NEAR(hosts.transfers.moves(from < 0 ? std::nullopt : std::optional(previous), next, {home, 1}), expected,
+                    0.02 * expected);
+      }
+    }
   }
 }
 
