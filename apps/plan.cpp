@@ -74,6 +74,8 @@ Opened open(const PlanOptions& options, i64 sequences) {
     const int ranks = config::load_hardware(options.cluster, ranks_of(draft, errors)).ranks();
     opened.job = open_unplanned(std::move(draft), errors, ranks);
   }
+  if (sequences > 0 && opened.job.batch.sequences != sequences)
+    user_error("--sequences {}: a key that --set gives replaces it. Leave one of them out.", options.sequences);
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
   if (!opened.has_buckets && !sets_smallest) opened.job = with_break_even(std::move(opened.job), opened.hardware);
   return opened;

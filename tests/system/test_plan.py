@@ -483,8 +483,10 @@ def test_memory_is_reported_by_the_budget(job):
 
 
 @pytest.mark.parametrize("words, told", [
+    (["--cluster", "demo", "--sequences", "8..16", "--set", "batch.tokens=4096"],
+     "--sequences 8..16: a key that --set gives replaces it. Leave one of them out."),
     (["--cluster", "nowhere"], "is neither a file nor a known name"),
-    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "there is no folder /nowhere")], ids=["cluster", "out"])
+    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "there is no folder /nowhere")], ids=["sequences", "cluster", "out"])
 def test_what_cannot_be_is_reported(job, words, told):
     result = tiny.run([tiny.PROGRAM, "plan", job, *words])
     assert result.returncode == 2 and told in result.stderr, result.stderr
