@@ -74,6 +74,8 @@ Opened open(const PlanOptions& options, i64 sequences) {
     const int ranks = config::load_hardware(options.cluster, ranks_of(draft, errors)).ranks();
     opened.job = open_unplanned(std::move(draft), errors, ranks);
   }
+  if (sequences > 0 && opened.job.batch.sequences != sequences)
+    user_error("--sequences {}: a key that --set gives replaces it. Leave one of them out.", options.sequences);
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
   if (!opened.has_buckets && !sets_smallest) opened.job = with_break_even(std::move(opened.job), opened.hardware);
   return opened;
@@ -339,10 +341,9 @@ config::Job job_for(config::Job job, const planner::Request& request) {
 }
 
 // The planner takes no codecs but those that the job allows; what its plan would gain by others is the user's to weigh.
-std::string with_codecs(const Planned& planned) {
-  const JudgedPlan& best = planned.best();
+std::string with_codecs(const Planned& planned, const JudgedPlan& plan) {
   const planner::Request& request = planned.planner->request();
-  config::Job job = best.job;
+  config::Job job = plan.job;
   std::string others;
   const auto add = [&](std::string_view name, codecs::Codec config::Compression::*role, codecs::Codec codec) {
     if (request.allowed.*role != codecs::Codec::none) return;
@@ -358,29 +359,47 @@ std::string with_codecs(const Planned& planned) {
   if (others.empty()) return "";
   const double seconds = simulated("", job, request.hardware, request.steps).seconds;
   return wrapped(fmt::format("  codecs that the job doesn't allow ({}): {} ({:+.1f}%), the same plan\n", others,
-                             duration(seconds), 100 * (seconds / best.seconds - 1)),
+                             duration(seconds), 100 * (seconds / plan.seconds - 1)),
                  4);
 }
 
 std::string explained(const Planned& planned, double limit, int top) {
   std::vector<planner::Judged> plans;
-  for (const JudgedPlan& plan : planned.plans)
-    if (plan.choice && static_cast<int>(plans.size()) < top) plans.push_back({*plan.choice, plan.seconds, plan.peak});
+  const JudgedPlan* best = nullptr;  // of those that the planner's model can time
+  for (size_t i = 0; i < planned.plans.size(); ++i) {
+    const JudgedPlan& plan = planned.plans[i];
+    if (!plan.choice || static_cast<int>(plans.size()) >= top) continue;
+    if (!best) best = &plan;
+    plans.push_back({*plan.choice, plan.seconds, plan.peak, i + 1});
+  }
+  check(best != nullptr, "none of {} plans can be explained", planned.plans.size());
+  const std::string name = planned.planner->to_string(*best->choice);
   const auto simulate = [&](const planner::Planner& other, const std::vector<planner::Choice>& choices,
                             size_t& quickest) {
     const planner::Request& request = other.request();
-    std::optional<JudgedPlan> best;
-    for (size_t i = 0; i < choices.size(); ++i) {
-      JudgedPlan plan = simulated("", planned_job(job_for(planned.opened.job, request), other, choices[i]),
-                                  request.hardware, request.steps);
-      if (best && std::pair(!best->fits, best->seconds) <= std::pair(!plan.fits, plan.seconds)) continue;
-      best = std::move(plan);
+    std::optional<JudgedPlan> found;
+    const auto compare = [&](size_t i, const config::Job& job) {
+      JudgedPlan plan =
+          simulated("", within_memory(job_for(job, request), request.hardware), request.hardware, request.steps);
+      if (found && std::pair(!found->fits, found->seconds) <= std::pair(!plan.fits, plan.seconds)) return;
+      found = std::move(plan);
       quickest = i;
+    };
+    for (size_t i = 0; i < choices.size(); ++i) {
+      compare(i, planned_job(planned.opened.job, other, choices[i]));
+      // With what the planner's model doesn't know: codecs, variants, buckets to choose from.
+      if (other.to_string(choices[i]) == name) compare(i, best->job);
     }
-    return best->seconds;
+    return found->seconds;
   };
-  return planner::explain(*planned.planner, plans, planned.found.counts, {[&] { return limit_of(limit); }, simulate}) +
-         with_codecs(planned);
+  const std::string about = best == &planned.best()
+                                ? ""
+                                : wrapped(
+                                      "\nThe job's own buckets are quickest, but the planner's model can't time them. "
+                                      "This is about the quickest plan that it can time:\n");
+  return about +
+         planner::explain(*planned.planner, plans, planned.found.counts, {[&] { return limit_of(limit); }, simulate}) +
+         with_codecs(planned, *best);
 }
 
 void write_out(const PlanOptions& options, const Planned& planned) {

@@ -469,7 +469,10 @@ void Contest::simulate(Entry& entry, std::function<void()> task) {
 }
 
 std::vector<JudgedPlan> Contest::judged(size_t listed) {
-  std::vector<Entry*> order;
+  // Steps may choose from the buckets of as many. Otherwise two: one is known to the planner's model, and there is a
+  // memory to compare.
+  listed = std::max<size_t>(listed, job_.run.choose_buckets ? kJudged : 2);
+  std::vector<Entry*> order, found;
   for (Entry& entry : entries_) order.push_back(&entry);
   // Prefetching less takes no less time, so plans behind those that are listed need no closer look.
   for (int needed = 1; needed > 0;) {
@@ -478,20 +481,21 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
       if (entry->failed) std::rethrow_exception(entry->failed);
     std::ranges::stable_sort(order, {}, [](const Entry* entry) { return order_of(entry->plan); });
     needed = 0;
+    found.clear();
     std::set<size_t> sizes;  // numbers of buckets
     for (size_t i = 0; i < order.size(); ++i) {
       Entry& entry = *order[i];
       const bool first = sizes.insert(entry.plan.job.buckets.size()).second;
       const bool wanted = i < listed || first || entry.plan.own;
+      if (wanted) found.push_back(&entry);
       // Cores that are free look at the next ones, which often turn out to be wanted.
       if (!entry.trial || !(wanted || (needed > 0 && needed < workers_->count()))) continue;
       ++needed;
       simulate(entry, [this, &entry] { look_closely(entry); });
     }
   }
-  std::vector<JudgedPlan> plans;
-  for (Entry* entry : order)
-    if (!entry->trial) plans.push_back(std::move(entry->plan));
+  std::vector<JudgedPlan> plans;  // only those that are wanted: what free cores saw would depend on their number
+  for (Entry* entry : found) plans.push_back(std::move(entry->plan));
   choose_variants(plans);
   if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
   choose_codecs(plans);
@@ -575,6 +579,7 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
           std::ranges::find(best.job.buckets, bucket) != best.job.buckets.end())
         continue;
       JudgedPlan next = best;
+      next.own = false;
       next.job = with_bucket(best.job, bucket);
       next.name += fmt::format("; or to {}: {}", bucket.max_length,
                                bucket.degrees.empty() ? bucket.strategy.name : config::to_text(bucket.degrees));

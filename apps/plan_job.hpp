@@ -66,11 +66,11 @@ class Contest {
   ~Contest();
   /// Starts to simulate a plan, unless it is known.
   void add(const planner::Choice& choice);
-  /// The `listed` quickest plans of those that were added, the single strategies, the quickest with each number of
-  /// buckets, and the job's own buckets. The quickest comes first, with those of the codecs that the job allows with
-  /// which it is quicker; those that exceed the memory budget or can't run come last. Where steps choose their buckets
-  /// (run.choose_buckets), the quickest plan may have further buckets, from others, for steps whose documents they suit
-  /// better.
+  /// The `listed` quickest plans of those that were added or a few more, the quickest with each number of buckets, and
+  /// the job's own buckets: the same on any number of cores. The quickest comes first, with those of the codecs that
+  /// the job allows with which it is quicker; those that exceed the memory budget or can't run come last. Where steps
+  /// choose their buckets (run.choose_buckets), the quickest plan may have further buckets, from others, for steps
+  /// whose documents they suit better.
   std::vector<JudgedPlan> judged(size_t listed);
 
  private:

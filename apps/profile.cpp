@@ -29,11 +29,12 @@ std::string summary(const config::Profile& profile) {
   std::string text = fmt::format("{} on {}, {} each, {}\n", count_of(h.ranks(), "rank"), count_of(h.hosts, "host"),
                                  count_of(profile.machine.threads, "thread"), h.device.name);
   for (const auto& [type, rates] : h.device.rates)
-    text += fmt::format("  {}: products {:.1f} GFLOP/s, memory {:.1f} GB/s, {} operators\n", name_of(type),
-                        rates.matmul.count / 1e9, rates.memory.count / 1e9, h.device.operators.at(type).size());
+    text += fmt::format("  {}: products {:.1f} GFLOP/s, memory {:.1f} GB/s, {} operators\n",
+                        name_of(Precision{.compute = type, .state = type}), rates.matmul.count / 1e9,
+                        rates.memory.count / 1e9, h.device.operators.at(type).size());
   const auto add = [&](const char* name, const cluster::LinkClass& link) {
     const double slowdown = link.overlap_slowdown > 0 ? link.overlap_slowdown : h.overlap_slowdown;
-    text += fmt::format("  {}: {} latency, {:.2f} GB/s, sums at {:.0f}%, x{:.2f} beside computing{}\n", name,
+    text += fmt::format("  {}: {} latency, {:.3g} GB/s, sums at {:.0f}%, x{:.2f} beside computing{}\n", name,
                         format_duration(link.latency), link.bandwidth.count / 1e9, 100 * link.sum_share, slowdown,
                         link.shared_by > 1 ? fmt::format(", shared by {} ranks", link.shared_by) : "");
   };

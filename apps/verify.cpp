@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "count_of.hpp"
 
@@ -28,7 +29,8 @@ void add_verify(CLI::App& app, Action& action) {
                    "dp,tp,pp; with several, documents are divided by length and every step switches")
       ->delimiter(';')
       ->type_name("DP,TP,PP");
-  command->add_option("--ranks", options->settings.ranks, "Number of ranks (default: what the strategies need)");
+  command->add_option("--ranks", options->settings.ranks, "Number of ranks (default: what the strategies need)")
+      ->check(at_least(1));
   command->add_option("--precision", options->precision, "fp64, fp32 or bf16")->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {

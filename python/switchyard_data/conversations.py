@@ -90,7 +90,7 @@ class Conversations:
         try:
             return self._template.render(messages=messages, tools=tools, documents=None, add_generation_prompt=prompt,
                                          **self._special_tokens)
-        except (jinja2.TemplateError, TypeError, ValueError, KeyError, IndexError, AttributeError,
+        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError,
                 RecursionError) as error:
             raise DataError(f"{where}: the chat template can't render the conversation ({error}). Fix or delete the "
                             "row.") from error

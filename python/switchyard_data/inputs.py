@@ -190,6 +190,8 @@ class Documents:
 
     def _lines(self, file, done):
         try:
+            if file.size == 0 and file.path.suffix != ".jsonl":
+                raise EOFError("it is empty")
             with open(file.path, "rb") as raw:
                 stream = io.BufferedReader(_uncompressed(raw, file.path.name), 1 << 20)
                 for number, line in enumerate(stream, 1):
@@ -224,7 +226,8 @@ class Documents:
 
     def _parquet(self, file, done):
         try:
-            table = pyarrow.parquet.ParquetFile(file.path)
+            # Opened here: from a path, a name that is no Unicode, or looks like an address, would be refused.
+            table = pyarrow.parquet.ParquetFile(pyarrow.OSFile(os.fsencode(file.path)), page_checksum_verification=True)
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{file.path}: truncated or not a parquet file ({error}). Fetch it again.") from error
         key = self._key_among(table.schema_arrow.names, file.path)

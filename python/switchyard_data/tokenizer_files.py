@@ -87,7 +87,8 @@ class TokenizerFiles:
         if "tokenizer_class" not in config:
             general = {"tokenizer_class": "PreTrainedTokenizerFast", "clean_up_tokenization_spaces": False}
             self.companions[CONFIG] = _json(general | config)
-        self.tokenizer.save(str(folder / "tokenizer.json"))
+        # Its own save() takes no path that is not Unicode.
+        (folder / "tokenizer.json").write_text(self.tokenizer.to_str(pretty=True), encoding="utf-8")
         for name, content in self.companions.items():
             (folder / name).write_bytes(content)
         return ["tokenizer.json", *self.companions]

@@ -42,7 +42,7 @@ Precision precision_from(std::string_view name) {
   if (name == "fp64") return {DType::f64, DType::f64};
   if (name == "fp32") return {DType::f32, DType::f32};
   if (name == "bf16") return {DType::bf16, DType::f32};
-  user_error("precision \"{}\" is unknown. Use fp64, fp32, bf16 or auto.", name);
+  user_error("precision \"{}\" is unknown. Use fp64, fp32 or bf16.", name);
 }
 
 std::string_view name_of(const Precision& precision) {

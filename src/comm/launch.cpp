@@ -102,12 +102,14 @@ Launch of_step(const Variables& variable) {
 }
 
 Launch by_starter(const Variables& variable) {
-  if (variable("OMPI_COMM_WORLD_RANK"))
+  // What torchrun starts has the variables of the mpirun or srun that started torchrun, too.
+  const bool by_torchrun = variable("TORCHELASTIC_RUN_ID").has_value();
+  if (!by_torchrun && variable("OMPI_COMM_WORLD_RANK"))
     return of_variables(variable, Via::mpi, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
   // A batch script's own shell has SLURM_PROCID too, but belongs to no step of srun.
   const bool in_step = variable("SLURM_PROCID") && variable("SLURM_STEP_ID");
   const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
-  if (in_step && offered) return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
+  if (!by_torchrun && in_step && offered) return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
   need_both(variable, "WORLD_SIZE", "RANK");
   need_both(variable, "RANK", "WORLD_SIZE");
   if (variable("RANK")) {

@@ -57,6 +57,11 @@ RunLock RunLock::take(const std::filesystem::path& run) {
   return result;
 }
 
+bool has_lock(const std::filesystem::path& run) {
+  std::error_code none;
+  return std::filesystem::exists(run / "lock", none);
+}
+
 bool in_use(const std::filesystem::path& run) {
   const Descriptor file(::open((run / "lock").c_str(), O_RDONLY | O_CLOEXEC));
   return file.get() >= 0 && ::flock(file.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;

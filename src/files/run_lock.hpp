@@ -23,6 +23,9 @@ class RunLock {
   bool held_ = false;
 };
 
+/// Whether there is a file RUN/lock, held or not.
+bool has_lock(const std::filesystem::path& run);
+
 /// Whether a run holds RUN/lock now. False also where there is no such file or the file system has no locks.
 bool in_use(const std::filesystem::path& run);
 

@@ -23,10 +23,10 @@ std::string table(const Planner& planner, std::span<const Judged> plans) {
   const double best = plans.front().step();
   for (size_t i = 0; i < plans.size(); ++i) {
     const Account a = planner.account(plans[i].choice);
-    text += fmt::format("{:>3} {:>10} {:>7.2f}% {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n", i + 1,
-                        duration(plans[i].step()), 100 * (plans[i].step() / best - 1), duration(a.seconds),
-                        duration(a.compute), duration(a.communication), duration(a.idle), duration(a.transfers),
-                        format_bytes(Bytes{plans[i].peak.value_or(a.memory)}));
+    text += fmt::format("{:>3} {:>10} {:>7.2f}% {:>10} {:>10} {:>14} {:>10} {:>10} {:>10}\n",
+                        plans[i].number.value_or(i + 1), duration(plans[i].step()), 100 * (plans[i].step() / best - 1),
+                        duration(a.seconds), duration(a.compute), duration(a.communication), duration(a.idle),
+                        duration(a.transfers), format_bytes(Bytes{plans[i].peak.value_or(a.memory)}));
   }
   return text;
 }

@@ -11,10 +11,12 @@
 namespace switchyard::planner {
 
 /// A plan and, where it was simulated, the result: seconds of a step, and peak bytes of the rank with the highest peak.
+/// number: by which tables name it; none: its place among those that are explained, from 1.
 struct Judged {
   Choice choice;
   std::optional<double> seconds{};
   std::optional<i64> peak{};
+  std::optional<size_t> number{};
   double step() const { return seconds.value_or(choice.seconds); }
 };
 

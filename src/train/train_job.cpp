@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "base/clock.hpp"
@@ -55,12 +57,60 @@ files::ModelFiles model_files_of(const config::Job& job, int rank) {
   return files::model_files(job.model.config, DType::f32, job.model.path, corpora);
 }
 
+// The folder of a run that trains, kept from other runs; rank 0 has it.
+class RunFolder {
+ public:
+  RunFolder(std::filesystem::path folder, const std::string& resume, bool force, StatusLine& status)
+      : folder_(std::move(folder)), lock_(files::RunLock::take(folder_)) {
+    if (!lock_.held())
+      status.say(
+          fmt::format("{}: this file system has no locks. Start no second run with this folder while this one trains.",
+                      folder_.string()));
+    if (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder_)) return;
+    used_ = files::holds_run(folder_);
+    if (force || !used_) return;
+    constexpr const char* kRemedy = "start anew with --force, which sets it aside, or choose another run.out";
+    if (const auto newest = files::newest_complete(folder_))
+      user_error("{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, {2}.",
+                 folder_.string(), newest->step, kRemedy);
+    user_error("{} holds the log of a run without checkpoints already. Either {}.", folder_.string(), kRemedy);
+  }
+
+  // Makes room for a new run.
+  void set_aside(StatusLine& status) {
+    if (std::exchange(used_, false))
+      status.say(fmt::format("the run in {} is set aside in {}", folder_.string(), files::set_aside(folder_).string()));
+  }
+
+ private:
+  std::filesystem::path folder_;
+  files::RunLock lock_;
+  bool used_ = false;  // it holds a run that doesn't go on
+};
+
+// Each rank writes a part of every checkpoint: this one must find the folder that rank 0 has locked. A file system of
+// several hosts may show it late.
+void require_shared(const std::string& folder, std::chrono::milliseconds patience,
+                    const comm::JointWork::Check& check) {
+  constexpr std::chrono::milliseconds kBetween{50};
+  const Clock::time_point began = Clock::now();
+  while (!files::has_lock(folder)) {
+    check();
+    if (Clock::now() - began > patience)
+      user_error(
+          "run.out = \"{}\": rank 0's lock is not in this folder as this rank sees it, but each rank writes a part of "
+          "every checkpoint there. Name a folder that all hosts share, by its full path.",
+          folder);
+    std::this_thread::sleep_for(kBetween);
+  }
+}
+
 class JobOnRank {
  public:
-  // share: the rank's threads and device. status: of rank 0, until the first step.
+  // share: the rank's threads and device. folder, status: of rank 0, the latter until the first step.
   JobOnRank(const TrainSettings& settings, const std::vector<data::Source>& sources,
             const std::vector<data::Source>& validated, comm::Fabric& fabric, const compiler::Plans& plans,
-            const RankSettings& share, std::unique_ptr<StatusLine> status)
+            const RankSettings& share, RunFolder* folder, std::unique_ptr<StatusLine> status)
       : status_(std::move(status)),
         told_(settings.told),
         resumed_(settings.resume),
@@ -82,6 +132,10 @@ class JobOnRank {
                {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_.fabric))},
                model_files_of(job_, fabric.rank())) {
     rank_.agree_on(config::fingerprint(job_), "job file");
+    if (folder) folder->set_aside(*status_);
+    if (saves(job_))
+      files_.run("run folder",
+                 [&](const auto& check) { require_shared(job_.run.out, timeout_of(job_.fabric), check); });
     if (status_) status_->now(settings.resume.empty() ? "initializing the weights" : "loading the checkpoint");
     files_.run("weights", [&](const auto&) {
       if (!settings.resume.empty())
@@ -305,32 +359,6 @@ class JobOnRank {
   CheckpointSaver saver_;  // last: it writes what others have
 };
 
-// The folder of a run that trains, kept from other runs; rank 0 has it.
-class RunFolder {
- public:
-  RunFolder(const std::filesystem::path& folder, const std::string& resume, bool force, StatusLine& status)
-      : lock_(files::RunLock::take(folder)) {
-    if (!lock_.held())
-      status.say(
-          fmt::format("{}: this file system has no locks. Start no second run with this folder while this one trains.",
-                      folder.string()));
-    if (!resume.empty() && files::is_checkpoint_of(files::find_checkpoint(resume).folder, folder)) return;
-    if (!files::holds_run(folder)) return;
-    if (force) {
-      status.say(fmt::format("the run in {} is set aside in {}", folder.string(), files::set_aside(folder).string()));
-      return;
-    }
-    constexpr const char* kRemedy = "start anew with --force, which sets it aside, or choose another run.out";
-    if (const auto newest = files::newest_complete(folder))
-      user_error("{0} holds a run already, with a checkpoint of step {1}. Go on with --resume {0}, {2}.",
-                 folder.string(), newest->step, kRemedy);
-    user_error("{} holds the log of a run without checkpoints already. Either {}.", folder.string(), kRemedy);
-  }
-
- private:
-  files::RunLock lock_;
-};
-
 // Every checkpoint has the weights as Hugging Face has them. A model for which there is no such folder is better
 // refused now.
 void require_export(const config::Job& job) {
@@ -360,25 +388,27 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;
-  on_ranks(
-      job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
-      fabric_options(job.fabric), [&](comm::Fabric& ranks) {
-        std::unique_ptr<StatusLine> status;
-        if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
-        std::optional<RunFolder> folder;
-        if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
-        std::optional<comm::MeteredFabric> metered;
-        if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
-        comm::Fabric& host = metered ? *metered : ranks;
-        const compiler::Plans plans = compiler::plans_of(job, host.cluster());
-        const RankSettings told = rank_settings_of(job, settings.emulated);
-        const RankSettings share = with_host_share(told, host, job.run.device, !launch.distributed);
-        on_devices(
-            host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
-            [&](comm::Fabric& fabric) {
-              stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share, std::move(status)).run();
-            });
-      });
+  on_ranks(job.run.ranks, launch,
+           settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
+           fabric_options(job.fabric), [&](comm::Fabric& ranks) {
+             std::unique_ptr<StatusLine> status;
+             if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
+             std::optional<RunFolder> folder;
+             if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
+             std::optional<comm::MeteredFabric> metered;
+             if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
+             comm::Fabric& host = metered ? *metered : ranks;
+             const compiler::Plans plans = compiler::plans_of(job, host.cluster());
+             const RankSettings told = rank_settings_of(job, settings.emulated);
+             const RankSettings share = with_host_share(told, host, job.run.device, !launch.distributed);
+             on_devices(
+                 host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
+                 [&](comm::Fabric& fabric) {
+                   stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share,
+                                          folder ? &*folder : nullptr, std::move(status))
+                                    .run();
+                 });
+           });
   return stopped_by;
 }
 

@@ -33,7 +33,7 @@ TEST(Precision, an_unknown_name_lists_the_known_ones) {
     precision_from("fp8");
     FAIL() << "fp8 was taken";
   } catch (const UserError& error) {
-    EXPECT_STREQ(error.what(), "precision \"fp8\" is unknown. Use fp64, fp32, bf16 or auto.");
+    EXPECT_STREQ(error.what(), "precision \"fp8\" is unknown. Use fp64, fp32 or bf16.");
   }
 }
 

@@ -103,6 +103,12 @@ TEST(Launch, TorchrunsVariablesMeanTcp) {
   EXPECT_EQ(launch(torchrun).run_id, "");  // torchrun's word for no id
   torchrun["TORCHELASTIC_RUN_ID"] = "job-7";
   EXPECT_EQ(launch(torchrun).run_id, "job-7");
+  Variables started = torchrun;  // by srun or mpirun, on each host
+  started.insert({{"SLURM_PROCID", "0"}, {"SLURM_STEP_ID", "0"}, {"SLURM_NTASKS", "1"}, {"PMIX_RANK", "0"}});
+  EXPECT_EQ(launch(started).rank, 2);
+  started.insert({{"OMPI_COMM_WORLD_RANK", "0"}, {"OMPI_COMM_WORLD_SIZE", "1"}});
+  EXPECT_EQ(launch(started).via, Via::tcp);
+  EXPECT_EQ(launch(started).size, 4);
   EXPECT_FALSE(launch({{"RANK", "0"}, {"WORLD_SIZE", "1"}}).distributed);
 }
 

@@ -26,7 +26,9 @@ TEST(RunLock, KeepsASecondRunOutAndNamesTheFirst) {
     EXPECT_TRUE(RunLock::take(scratch / "b").held());
   }
   EXPECT_FALSE(in_use(run)) << "the file remains";
+  EXPECT_TRUE(has_lock(run));
   EXPECT_FALSE(in_use(scratch / "nothing"));
+  EXPECT_FALSE(has_lock(scratch / "nothing"));
   EXPECT_TRUE(RunLock::take(run).held());
 }
 

@@ -233,6 +233,8 @@ def test_interrupted_it_goes_on(tmp_path, monkeypatch):
     (None, [TALK], "it has no chat template, which --messages needs. Name a file with one (Jinja) with "
                    "--chat-template."),
     ("{% if %}", [TALK], "the chat template is not valid ("),
+    ("{{ 1 // 0 }}", [TALK], "a.jsonl:1: the chat template can't render the conversation (integer division"),
+    ("{{ range(10 ** 9) }}", [TALK], "a.jsonl:1: the chat template can't render the conversation ("),
     (HEADERS, [TALK, [{"role": "cook", "content": "x"}]],
      "a.jsonl:2: the chat template can't render the conversation (unknown role cook). Fix or delete the row."),
     (CHATML, [[{"role": "user"}]], "a.jsonl:1: the chat template can't render the conversation ("),

@@ -421,7 +421,7 @@ def test_a_truncated_file_is_named(tmp_path, capsys, write):
     write(tmp_path)
     file = next(path for path in tmp_path.iterdir())
     whole = file.read_bytes()
-    for size in (len(whole) - 1, len(whole) // 2, 5):
+    for size in (len(whole) - 1, len(whole) // 2, 5, 0):
         file.write_bytes(whole[:size])
         error = fails(capsys, "--input", tmp_path, "--tokenizer", "train:300", "--out", tmp_path / "out")
         assert file.name in error and "truncated" in error and "Fetch it again." in error, size
@@ -435,6 +435,29 @@ def test_a_damaged_parquet_page_is_named(tmp_path, capsys):
     (tmp_path / "rows.parquet").write_bytes(data)
     error = fails(capsys, "--input", tmp_path, "--tokenizer", "train:300", "--out", tmp_path / "out")
     assert "rows.parquet: damaged after row 0 (" in error
+
+
+def test_the_checksums_of_parquet_pages_are_verified(tmp_path, capsys):
+    table = pyarrow.table({"content": [f"number {i}" for i in range(100)]})
+    pyarrow.parquet.write_table(table, tmp_path / "rows.parquet", compression="none", use_dictionary=False,
+                                write_page_checksum=True)
+    data = (tmp_path / "rows.parquet").read_bytes()
+    (tmp_path / "rows.parquet").write_bytes(data.replace(b"number 50", b"numbed 50"))
+    error = fails(capsys, "--input", tmp_path, "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert "rows.parquet: damaged after row 0 (" in error
+
+
+@pytest.mark.parametrize("write", [write_folder, write_jsonl, write_gz, write_parquet])
+def test_names_may_be_any_bytes(tmp_path, write):
+    (tmp_path / "in").mkdir()
+    texts = write(tmp_path / "in")
+    inside, out = (tmp_path / os.fsdecode(name) for name in (b"in\xff", b"out\xff"))
+    (tmp_path / "in").rename(inside)
+    for path in inside.rglob("*.*"):
+        path.rename(path.with_name(os.fsdecode(b"\xfe:") + path.name))
+    assert prepare("--input", inside, "--tokenizer", "train:300", "--out", out) == 0
+    assert prepare("--input", inside, "--tokenizer", out, "--out", tmp_path / "again") == 0
+    assert sorted(CorpusReader(tmp_path / "again").texts()) == sorted(texts)
 
 
 def test_a_named_file_must_be_text(tmp_path, capsys):

@@ -430,6 +430,27 @@ def test_ranks_with_different_job_files_end_with_their_numbers(job, tmp_path):
             in result.stderr)
 
 
+def test_a_run_is_set_aside_only_once_the_ranks_have_the_same_job(job, finished, tmp_path):
+    out = shutil.copytree(finished, tmp_path / "run")
+    first = job().rename(tmp_path / "first.toml")
+    commands = [tiny.command(one, "--out", out, "--force") for one in (first, job(optimizer={"lr": 2e-3}))]
+    for process in tiny.start_ranks(commands):
+        assert "ranks [1] have another job file than rank 0" in process.communicate(timeout=tiny.HANG)[1]
+        assert process.returncode == CLUSTER_ERROR
+    assert not (out / "abandoned-1").exists() and checkpoint(out, 4).exists()
+
+
+def test_a_rank_that_has_another_run_folder_is_found_before_the_first_step(job, tmp_path):
+    file = job(fabric={"timeout": "3 s"})
+    processes = tiny.start_ranks([tiny.command(file, "--out", tmp_path / name) for name in ("run", "other")])
+    errors = [process.communicate(timeout=tiny.HANG)[1] for process in processes]
+    assert [process.returncode for process in processes] == [CLUSTER_ERROR, USER_ERROR], errors
+    told = (f'run.out = "{tmp_path / "other"}": rank 0\'s lock is not in this folder as this rank sees it, but each rank '
+            "writes a part of every checkpoint there. Name a folder that all hosts share, by its full path.")
+    assert all(told in " ".join(error.split()) for error in errors), errors
+    assert "step 1/" not in errors[0]
+
+
 def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
     for rank, process in enumerate(tiny.start_ranks([tiny.command(job())] * 3)):
         out, error = process.communicate(timeout=tiny.HANG)

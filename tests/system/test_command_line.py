@@ -216,6 +216,7 @@ MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--st
             (["schedule", "--stages", "0"], "0"), (["plan", "job.toml", "--cluster", "demo", "--top", "-1"], "-1"),
             (["simulate"], "--cluster"), (["simulate", "--cluster", "demo"], "no job file"), (["data"], "subcommand"),
             (["data", "stats"], "dir"), (["verify", "--ranks", "x", "folder"], "--ranks"),
+            (["verify", "--ranks", "0", "folder"], "--ranks"),
             (["profile", "--ranks", "-1"], "-1"), ([], "subcommand")]
 
 

@@ -15,6 +15,7 @@ def profile(tmp_path_factory):
     result = tiny.run([tiny.PROGRAM, "profile", "--quick", "--emulate", TWO_HOSTS, "--out", path])
     assert result.returncode == 0, result.stderr
     assert "4 ranks on 2 hosts, 1 thread each" in result.stdout and "x1.00 beside computing" in result.stdout
+    assert "  fp32: products " in result.stdout and "latency, 0.000125 GB/s, " in result.stdout, result.stdout
     return path
 
 

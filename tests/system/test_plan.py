@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import re
 
 import pytest
@@ -460,6 +461,20 @@ def test_the_explanation_follows_the_plans(job):
     assert " codecs that the job doesn't allow (pipeline bf16, activations bf16, ulysses bf16, keys bf16, gathers bf16): " in some
 
 
+@pytest.mark.parametrize("top", [1, 3])
+def test_where_the_own_buckets_are_quickest_and_unknown_to_the_model_the_next_plan_is_explained(tmp_path, top):
+    own = {"ulysses": 4, "paired": True, "micro_batch_tokens": 512}
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "no_data", [(512, own)], run={"ranks": 4, "precision": "fp32"},
+                         batch={"sequences": 1, "context": 512, "lengths": "full"})
+    result = plan(job, "--degrees", "pp", "--buckets", "1", "--top", top, "--explain")
+    assert result.returncode == 0, result.stderr
+    assert next(found for row, found in plans_of(result.stdout.splitlines()) if row.startswith("chosen ")) == "to 512: ulysses=4"
+    text = flat(result.stdout)
+    assert "the planner's model can't time them. This is about the quickest plan that it can time: step more" in text, text
+    numbers = re.findall(r"^ +(\d+) .*%", result.stdout.split("This is about")[1], re.M)
+    assert numbers == [str(2 + i) for i in range(len(numbers))] and numbers
+
+
 def test_memory_is_reported_by_the_budget(job):
     found = plan(job, "--explain").stdout
     needed = re.search(r"needs ([\d.]+ [KM]iB) of the budget of 216 MiB ", found)[1]
@@ -468,8 +483,10 @@ def test_memory_is_reported_by_the_budget(job):
 
 
 @pytest.mark.parametrize("words, told", [
+    (["--cluster", "demo", "--sequences", "8..16", "--set", "batch.tokens=4096"],
+     "--sequences 8..16: a key that --set gives replaces it. Leave one of them out."),
     (["--cluster", "nowhere"], "is neither a file nor a known name"),
-    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "there is no folder /nowhere")], ids=["cluster", "out"])
+    (["--cluster", "demo", "--out", "/nowhere/planned.toml"], "there is no folder /nowhere")], ids=["sequences", "cluster", "out"])
 def test_what_cannot_be_is_reported(job, words, told):
     result = tiny.run([tiny.PROGRAM, "plan", job, *words])
     assert result.returncode == 2 and told in result.stderr, result.stderr
@@ -542,6 +559,37 @@ def test_plans_whose_steps_choose_their_buckets_are_as_quick_at_least_and_simula
     simulated = figures("simulate", planned, "--steps", "4")
     assert simulated["step_seconds"] == pytest.approx(chosen["step_seconds"], rel=1e-9)
     assert len(simulated["buckets_of_steps"]) == 4
+
+
+def test_buckets_to_choose_from_depend_on_neither_what_is_listed_nor_the_number_of_cores(tmp_path):
+    (tmp_path / "lengths.json").write_text(json.dumps({"bins": [[20, 120, 20], [120, 300, 3], [300, 513, 1]]}))
+    job = write_job(tmp_path / "job.toml", run={"ranks": 4, "precision": "fp32", "choose_buckets": True},
+                    batch={"sequences": 16, "context": 512, "lengths": str(tmp_path / "lengths.json")})
+
+    def written(name, *arguments, cores=None):
+        out = tmp_path / f"{name}.toml"
+        result = tiny.run([*([] if cores is None else ["taskset", "-c", cores]), tiny.PROGRAM, "plan", job, "--cluster", "demo",
+                           "--steps", "4", "--out", out, *arguments])
+        assert result.returncode == 0, result.stderr
+        return out.read_text(), json.loads((tmp_path / f"{name}.plan.json").read_text()), result.stdout
+
+    alone, compared, _ = written("alone", cores=min(os.sched_getaffinity(0)))
+    assert alone.count("[[bucket]]") == 2  # of the same length
+    assert written("all")[:2] == (alone, compared)
+    explained, _, text = written("explained", "--explain")
+    assert explained == alone
+    assert float(re.search(r"twice the memory: .*? \(([-+.\d]+)%\)", text)[1]) <= 0, text
+
+
+def test_a_plan_with_buckets_beside_the_jobs_own_is_not_the_jobs_own(tmp_path):
+    (tmp_path / "lengths.json").write_text(json.dumps({"bins": [[20, 60, 2], [400, 513, 3]]}))
+    own = {"dp": 2, "ulysses": 2, "paired": True, "micro_batch_tokens": 512}
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "no_data", [(512, own)],
+                         batch={"sequences": 2, "context": 512, "lengths": str(tmp_path / "lengths.json")},
+                         run={"ranks": 4, "precision": "fp32", "choose_buckets": True})
+    found = figures("plan", job, "--steps", "6", "--degrees", "pp")
+    assert [bucket["strategy"] for bucket in found["chosen"]][0] == "dp=2,ulysses=2" and len(found["chosen"]) > 1
+    assert not found["own"]
 
 
 def test_keys_of_rings_pass_in_steps_where_memory_has_no_room_for_all_at_once(tmp_path):

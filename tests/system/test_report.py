@@ -160,6 +160,8 @@ def test_a_page_has_the_buckets_that_the_step_chose(tmp_path, corpus):
     tiny.train(job, "--out", out)
     steps = [json.loads(line)["chosen_buckets"] for line in (out / "log.jsonl").read_text().splitlines()]
     assert all(chosen in ([0], [1]) for chosen in steps)
+    documented = set(re.findall(r"`(\w+)`", (tiny.ROOT / "docs/file-formats.md").read_text()))
+    assert set(json.loads((out / "log.jsonl").read_text().splitlines()[0])) <= documented
     result = tiny.run([tiny.PROGRAM, "report", out])
     assert result.returncode == 0, result.stderr
     rows = data_of(out / "report.html")["runs"][0]["buckets"]
