@@ -207,15 +207,17 @@ fs::path checkpoint_path(const fs::path& run, i64 step) {
   return checkpoints_of(run) / fmt::format("{}{:08}", kPrefix, step);
 }
 
-fs::path partial_path(const fs::path& run, i64 step) { return checkpoint_path(run, step).concat(kPartial); }
+fs::path partial_path(const fs::path& run, i64 step, std::uint32_t attempt) {
+  return checkpoint_path(run, step).concat(fmt::format(".{:08x}{}", attempt, kPartial));
+}
 
-CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step) {
+CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step, std::uint32_t attempt) {
   make_folder(checkpoints_of(run));
   for (const auto& item : fs::directory_iterator(checkpoints_of(run))) {
     if (item.path().extension() == kPartial) remove_folder(item.path());
   }
   CheckpointWriter writer;
-  writer.partial_ = partial_path(run, step);
+  writer.partial_ = partial_path(run, step, attempt);
   writer.final_ = checkpoint_path(run, step);
   make_folder(writer.partial_ / "model");
   make_folder(writer.partial_ / "state");
