@@ -76,6 +76,13 @@ void sync_all(const fs::path& folder) {
   sync_folder(folder);
 }
 
+// A resumed run keeps the log up to its checkpoint's step, so that must be on the disk first.
+void sync_logs(const fs::path& run) {
+  for (const char* name : {kLog, kValidations})
+    if (fs::exists(run / name)) sync(open_for_appending(run / name), run / name);
+  sync_folder(run);
+}
+
 void move_to(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) disk_error("rename to", to, errno);
 }
@@ -237,6 +244,7 @@ fs::path CheckpointWriter::commit() {
   read_meta(partial_);
   validate_shards(partial_, read_manifest(partial_));
   sync_all(partial_);
+  sync_logs(final_.parent_path().parent_path());
   json files = json::object();
   for (const std::string& name : files_below(partial_)) files[name] = description(partial_ / name);
   write_text(partial_ / kMarker, json{{"files", files}}.dump(1) + "\n");

@@ -63,7 +63,7 @@ class CheckpointWriter {
   /// Removes the folder if it was not committed.
   ~CheckpointWriter();
   const std::filesystem::path& folder() const { return partial_; }
-  /// Syncs every file and folder, writes the marker, renames. A checkpoint of the same step is
+  /// Syncs every file and folder and the run's logs, writes the marker, renames. A checkpoint of the same step is
   /// replaced atomically where the file system allows it. Returns the final folder. UserError if meta.json, a manifest
   /// entry's file or a model file is missing (a run folder that is not shared by all hosts); ClusterError for the disk.
   std::filesystem::path commit();

@@ -158,6 +158,19 @@ TEST(Checkpoint, is_not_that_of_a_killed_job_which_still_writes) {
   EXPECT_FALSE(fs::exists(killed.folder()));
 }
 
+TEST(Checkpoint, is_not_committed_unless_the_log_is_on_the_disk) {
+  for (const char* name : {"log.jsonl", "validation.jsonl"}) {
+    const Scratch run;
+    put(run / name, "{}\n");
+    save(run.path(), 50);
+    fs::remove(run / name);
+    fs::create_symlink("/dev/null", run / name);  // can't be synced
+    EXPECT_THAT(message_of<ClusterError>([&] { save(run.path(), 100); }),
+                HasSubstr("cannot sync " + (run / name).string()));
+    EXPECT_EQ(find_checkpoint(run.path()).step, 50);
+  }
+}
+
 TEST(Checkpoint, is_not_committed_while_a_shard_or_the_meta_file_is_missing) {
   const Scratch run;
   CheckpointWriter writer = CheckpointWriter::begin(run.path(), 1, kAttempt);
