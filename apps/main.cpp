@@ -11,7 +11,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <iostream>
 #include <sstream>
 #include <string>
 #include <string_view>
@@ -107,19 +106,21 @@ int cannot_print(const std::error_code& reason) {
 // The exit status, after all output has been flushed; an error if some of it could not be written.
 int printed(int status) {
   errno = 0;
-  std::cout.flush();
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0 && std::cout) return status;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return status;
   const int reason = cannot_print(std::error_code(errno != 0 ? errno : EIO, std::generic_category()));
   return status == 0 ? reason : status;
 }
 
-// Whether there is a command to run; false after help or version was printed.
+// Whether there is a command to run; false after help or version was printed. Printed as everything else: a flush of
+// std::cout that fails would leave no reason.
 bool parse(CLI::App& app, int argc, char** argv) {
   try {
     switchyard::apps::read_command_line(app, argc, argv);
     return true;
   } catch (const CLI::Success& answer) {
-    app.exit(answer);
+    std::ostringstream text;
+    app.exit(answer, text, text);
+    fmt::print("{}", text.str());
     return false;
   }
 }

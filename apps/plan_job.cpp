@@ -248,14 +248,6 @@ config::Job with_bucket(config::Job job, const config::Bucket& bucket) {
   return job;
 }
 
-bool has_axis(const config::Strategy& strategy, std::initializer_list<config::StageAxis> axes) {
-  return std::ranges::any_of(strategy.groups, [&](const config::Group& group) {
-    return std::ranges::any_of(group.stages, [&](const config::Stage& stage) {
-      return std::ranges::any_of(axes, [&](config::StageAxis axis) { return stage.mesh[axis] > 1; });
-    });
-  });
-}
-
 // The same plan with a change of which the planner's model knows nothing. change: whether it concerns the bucket. None
 // if it concerns no bucket.
 std::optional<config::Job> with(config::Job job, const std::function<bool(config::Bucket&)>& change) {
@@ -267,7 +259,7 @@ std::optional<config::Job> with(config::Job job, const std::function<bool(config
 // Keys pass along the rings in steps.
 std::optional<config::Job> in_ring_steps(const config::Job& job) {
   return with(job, [](config::Bucket& bucket) {
-    if (!has_axis(bucket.strategy, {config::StageAxis::ring})) return false;
+    if (!bucket.strategy.has(config::StageAxis::ring)) return false;
     bucket.strategy.exchange = KeyPassing::ring;
     return true;
   });
@@ -278,7 +270,7 @@ constexpr const char* kInSteps = "; keys of rings in steps (exchange=ring)";
 // All documents are divided over the whole ring.
 std::optional<config::Job> with_one_degree(const JudgedPlan& plan) {
   return with(plan.job, [](config::Bucket& bucket) {
-    if (!has_axis(bucket.strategy, {config::StageAxis::ring})) return false;
+    if (!bucket.strategy.has(config::StageAxis::ring)) return false;
     bucket.strategy.ring_degree = config::RingDegree::uniform;
     return true;
   });
@@ -295,7 +287,8 @@ std::optional<config::Job> in_pairs(const JudgedPlan& plan) {
     const i64 half = std::max(bucket.max_length, strategy.micro_batch_tokens / 2);
     if (strategy.schedule == config::ScheduleKind::zeropp || !strategy.order.order.empty() ||
         (half == strategy.micro_batch_tokens && !has_room) ||
-        !has_axis(strategy, {config::StageAxis::outer, config::StageAxis::inner, config::StageAxis::ulysses}))
+        !(strategy.has(config::StageAxis::outer) || strategy.has(config::StageAxis::inner) ||
+          strategy.has(config::StageAxis::ulysses)))
       return false;
     strategy.paired = true;
     strategy.micro_batch_tokens = half;

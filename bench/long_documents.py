@@ -19,9 +19,13 @@ with one degree in each bucket. Candidates that don't fit the devices are left o
 import argparse
 import concurrent.futures
 import pathlib
+import sys
 import tempfile
 
 from simulations import ROOT, Simulations, bins_up_to, quickest
+
+sys.path.insert(0, str(ROOT / "tools"))
+import demo  # noqa: E402
 
 TOKENS = 4 * 2**20
 PER_HOST = 8
@@ -60,14 +64,14 @@ def defaults(gpus, context):
 def uniform(gpus, context):
     """Balanced, with Ulysses inside hosts as far as it goes."""
     inside = [(dp, tp, share, min(share, PER_HOST // tp)) for dp, tp, share in splits(gpus, context)]
-    return [f"dp={dp},tp={tp},ulysses={ulysses},ring={share // ulysses},zero={zero},recompute={recompute},"
-            "ring_degree=uniform"
+    return [f"dp={dp},tp={tp},ulysses={ulysses},ring={share // ulysses},zero={zero},recompute={recompute}" +
+            (",ring_degree=uniform" if share > ulysses else "")
             for dp, tp, share, ulysses in inside for zero, recompute in SAVINGS]
 
 
 def with_one_degree(simulations, plan):
     job = simulations.folder / "uniform.toml"
-    job.write_text(plan["job"].replace('ring_degree = "document"', 'ring_degree = "uniform"'))
+    job.write_text(demo.with_one_degree(plan["job"]))
     return simulations.run("simulate", job) | {"strategy": plan["strategy"] + ", ring_degree=uniform"}
 
 

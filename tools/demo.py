@@ -9,6 +9,7 @@ and makes the report page. Exit status 1: losses differ, or a command failed.
 import argparse
 import hashlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -137,6 +138,11 @@ def planned(program, job, profile, out, steps, *options):
                                str(out), *options]).splitlines()
 
 
+def with_one_degree(job):
+    """The text of a planned job whose rings cut all documents into equally many parts."""
+    return re.sub(r'(?m)^(?!.*\bring = 1\b)(.*)ring_degree = "document"', r'\1ring_degree = "uniform"', job)
+
+
 def contenders(program, job, profile, folder, steps):
     """The plan, the best single strategy, and the usual default under the same split, as jobs in the folder."""
     plan, single, uniform, stream = (folder / f"{name}.toml" for name in ("plan", "single", "uniform", "stream"))
@@ -147,7 +153,7 @@ def contenders(program, job, profile, folder, steps):
         if told and line:
             print(line)
     planned(program, job, profile, single, steps, "--buckets", "1")
-    text = single.read_text().replace('ring_degree = "document"', 'ring_degree = "uniform"')
+    text = with_one_degree(single.read_text())
     uniform.write_text(text)
     stream.write_text(text.replace('packing = "balanced"', 'packing = "stream"'))
     results = {path: simulated(program, path, profile, steps) for path in (plan, single, uniform, stream)}

@@ -32,6 +32,9 @@ std::vector<Pass> passes_of(const schedule::Item& item, const CompiledStrategy& 
 // So many values of a stage wait to be sent before it makes the next one: one is on its way while the next is computed.
 // A slow link would else let a stage fill its memory with what it has made.
 constexpr size_t kUnsent = 2;
+// So many items of a forward-only pipeline lie with a stage until it has run the first of them: one comes while the one
+// before is computed. Without a backward pass, whose order holds the sender back, a slow stage would else get all.
+constexpr int kUnread = 2;
 
 // What all sends of a replica from one stage to another have in common, if they carry as many tokens.
 struct Crossing {
@@ -254,14 +257,16 @@ class Assembler {
           item(stage, position, pass, of_item);
         });
       });
+      if (!a_.options_.train) hold_back_sends(schedule.stages(), kUnread * together);
     }
 
    private:
     // sends: of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for
-    // is there. sent: of a position, in their order. awaited: units whose parameters the position has waited for.
+    // is there. read: the end of the run of what is sent. sent: of a position, in their order. awaited: units whose
+    // parameters the position has waited for.
     struct Member {
       int replica = 0;
-      std::map<std::tuple<Pass, int, int>, int> sends{};
+      std::map<std::tuple<Pass, int, int>, int> sends{}, read{};
       std::map<std::pair<Pass, int>, std::vector<int>> sent{};
       std::map<int, std::set<int>> awaited{};
     };
@@ -472,11 +477,24 @@ class Assembler {
       await_parameters(member, run);
       const int id = a_.add(std::move(run));
       a_.runs_.back().push_back(id);
+      if (last && !a_.options_.train) member.read[{what, before, mb}] = id;
       if (!last || !sending) return id;
       own.push_back(a_.add_send(phase_, member.replica, group_, position, what, mb,
                                 micro_batches(member)[static_cast<size_t>(mb)].T, id));
       member.sends[{what, position, mb}] = own.back();
       return id;
+    }
+
+    // A send waits for the receiver's run of what was sent so many micro-batches before; unless it goes to another
+    // chunk, which the receiver begins when it has run all of the one before.
+    void hold_back_sends(int stages, int micro_batches) {
+      for (const Member& member : members_)
+        for (const auto& [what, send] : member.sends) {
+          const auto& [pass, position, mb] = what;
+          const auto read = member.read.find({pass, position, mb - micro_batches});
+          if ((position + 1) % stages != 0 && read != member.read.end())
+            a_.tasks_[static_cast<size_t>(send)].after.push_back({read->second, -1});
+        }
     }
 
     // Runs of a position wait for a unit once: later ones come after those anyway.

@@ -144,11 +144,12 @@ class Plans {
   const CompiledStrategy& anchor() const { return *strategies_[static_cast<size_t>(anchor_)]; }
   /// The part of home that has every element once.
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
-  /// The gradients of a strategy to their owners.
+  /// The gradients of a strategy to their owners; no units in a graph without a backward pass.
   const switching::MovePlan& reduction(int strategy) const { return reductions_[static_cast<size_t>(strategy)]; }
   /// What a strategy's stages gather and reduce for single runs (depth, ZeRO-2, 3).
   const TransfersOfStages& of_runs(int strategy) const { return of_runs_[static_cast<size_t>(strategy)]; }
-  /// Summed gradients from their owners to home's other copies; no units where home has every element once.
+  /// Summed gradients from their owners to home's other copies; no units where home has every element once, or without
+  /// a backward pass.
   const switching::MovePlan& broadcast() const { return broadcast_; }
   /// By rank: what it keeps of its gradients because encoding lost it.
   const std::vector<std::vector<Residual>>& residuals() const { return residuals_; }

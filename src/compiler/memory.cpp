@@ -190,17 +190,28 @@ class Replay {
   }
 
   // Task -> the receives that are posted when it is done, each by its queue, which then has nothing else to do; kStart:
-  // before the first task. At the worst pace a send that its queue does first is done as soon as its run is.
+  // before the first task. At the worst pace a send that its queue does first is done as soon as its run is. A receive
+  // that waits for a run of the rank is posted after it.
   std::multimap<int, int> receives_in_order() const {
     std::multimap<int, int> receives;
     std::map<QueueKey, int> last;
+    std::map<int, size_t> places;  // in the order
+    const auto place = [&](int id) {
+      if (places.empty())
+        for (size_t i = 0; i < order_.size(); ++i)
+          if (order_[i].begins) places.emplace(order_[i].task, i);
+      return places.at(id);
+    };
     for (const int id : tasks_) {
       if (task(id).kind() != TaskKind::send) continue;
       const auto [it, fresh] = last.try_emplace(queue_of(task(id), holdings_.rank()), id);
       int before = fresh ? kStart : std::exchange(it->second, id);
       if (!is_received(task(id), holdings_.rank())) continue;
       if (worst_ && before != kStart && !is_received(task(before), holdings_.rank()))
-        before = task(before).after.front().task;
+        before = maker_of(task(before), program_);
+      for (const ir::Wait& wait : task(id).after)
+        if (task(wait.task).stage() == target_of(task(id)) && (before == kStart || place(before) < place(wait.task)))
+          before = wait.task;
       receives.emplace(before, id);
     }
     return receives;

@@ -56,8 +56,8 @@ struct MemoryPeak {
 /// end. Where the order is fixed, as with one strategy and no pipeline, the two are equal, and are what a run needs.
 enum class ExecutionOrder { expected, worst };
 
-/// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before. Blocks
-/// are counted as the allocator rounds them, to 64 bytes.
+/// Peak of a rank in a training step. Each receive's buffer is there from the end of what its queue did before, and of
+/// the run that it waits for. Blocks are counted as the allocator rounds them, to 64 bytes.
 MemoryPeak predict_memory(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans,
                           const Holdings& holdings, ExecutionOrder order = ExecutionOrder::expected);
 

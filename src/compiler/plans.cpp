@@ -7,6 +7,7 @@
 #include "compiler/assemble.hpp"
 #include "compiler/compile.hpp"
 #include "compiler/local_stage.hpp"
+#include "ir/autodiff.hpp"
 
 namespace switchyard::compiler {
 namespace {
@@ -182,14 +183,17 @@ Plans::Plans(std::shared_ptr<const CompiledModel> model, const std::vector<confi
   owners_ = owner_maps(anchor().maps);
   home_ = home_maps(anchor().maps, anchor().strategy.zero);
   units_ = unit_maps(graph());
-  for (const CompiledStrategy& strategy : this->strategies()) {
-    const switching::MovePlan& made =
-        reductions_.emplace_back(switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster(), planner_));
-    switching::verify_reduce(made, strategy.maps.grad, owners_);
+  const bool trained = ir::is_differentiated(graph());
+  reductions_.resize(strategies_.size());
+  for (size_t s = 0; s < strategies_.size(); ++s) {
+    const CompiledStrategy& strategy = this->strategies()[s];
     of_runs_.push_back(run_transfers(graph(), strategy.strategy, strategy.groups, cluster(), planner_));
+    if (!trained) continue;
+    reductions_[s] = switching::plan_reduce(units_, strategy.maps.grad, owners_, cluster(), planner_);
+    switching::verify_reduce(reductions_[s], strategy.maps.grad, owners_);
   }
   residuals_ = residuals_of(*this);
-  if (home_ == owners_) return;
+  if (home_ == owners_ || !trained) return;
   broadcast_ = switching::plan_switch(units_, owners_, {}, home_, cluster(), planner_);
   switching::verify_switch(broadcast_, owners_, {}, home_);
 }

@@ -4,6 +4,8 @@
 #include <map>
 #include <set>
 
+#include "ir/autodiff.hpp"
+
 namespace switchyard::compiler {
 namespace {
 
@@ -147,6 +149,7 @@ RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in
   const layout::Mesh mesh = stage_mesh(in_step, code.replica);
   const std::vector<std::vector<int>> stored = columns_of(mesh, code.rows.stored),
                                       made = columns_of(mesh, code.rows.grad);
+  const bool trained = ir::is_differentiated(graph);
   RunTensors tensors;
   for (const ir::ParamUse& use : code.params) {
     if (graph.param(use.param).unit != unit) continue;
@@ -154,6 +157,7 @@ RunTensors run_tensors(const ir::Graph& graph, int unit, const config::Stage& in
     if (code.gathers())
       for (const std::vector<int>& ranks : by_hosts(holders_of(on.used, stored), cluster))
         tensors.gathered.push_back({use.param, within(on.stored, ranks), within(on.used, ranks)});
+    if (!trained) continue;
     for (const std::vector<int>& ranks : holders_of(on.made, made))
       tensors.reduced.push_back({use.param, within(on.made, ranks), within(on.grad, ranks)});
   }

@@ -10,7 +10,7 @@ namespace switchyard::compiler {
 
 /// One unit's in a stage, for the ranks of replicas that go in step. gather: what each stores, to all copies that runs
 /// read; no rounds where parameters are not cut. reduce: gradients of a run, to the owners of their rows; no rounds
-/// where gradients are not cut.
+/// where gradients are not cut, or the graph has no backward pass.
 struct RunTransfers {
   int unit = 0;
   switching::SharedRounds gather, reduce;

@@ -125,7 +125,8 @@ std::vector<UnitTransfer> unit_transfers(const Plans& plans) {
                    .stage = static_cast<int>(stage)});
   }
   for (int s = 0; s < strategies; ++s)
-    for (int unit = 0; unit < units; ++unit) add({.kind = TaskKind::reduce, .unit = unit, .strategy = s});
+    for (const switching::UnitMoves& unit : plans.reduction(s).units)
+      add({.kind = TaskKind::reduce, .unit = unit.unit, .strategy = s});
   for (const switching::UnitMoves& unit : plans.broadcast().units)
     add({.kind = TaskKind::broadcast, .unit = unit.unit});
   for (int before = -1; before < strategies; ++before)

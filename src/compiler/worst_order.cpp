@@ -6,6 +6,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/errors.hpp"
 #include "compiler/holdings.hpp"
 #include "compiler/order.hpp"
 
@@ -46,18 +47,18 @@ class ReplicaClocks {
 
   /// The last compute task of each receiving rank that must have ended before the send can be received there, as (rank,
   /// task); task -1: none.
-  std::vector<std::pair<int, int>> send(const Task& task, int id) {
+  std::vector<std::pair<int, int>> send(const Task& task, int id, int maker) {
     std::map<int, Clock> arrived;
     for (const layout::Msg& m : task.messages) {
       if (m.src == m.dst) continue;
       Clock& clock = arrived.try_emplace(m.dst, Clock(ranks_.size(), -1)).first->second;
-      for (const ir::Wait& wait : task.after)
-        if (const auto ran = ran_.find({wait.task, m.src}); ran != ran_.end()) advance(clock, ran->second);
+      if (const auto ran = ran_.find({maker, m.src}); ran != ran_.end()) advance(clock, ran->second);
     }
-    for (const int rank : task.ranks)
-      for (const ir::Wait& wait : task.after) ran_.erase({wait.task, rank});
+    for (const int rank : task.ranks) ran_.erase({maker, rank});
     std::vector<std::pair<int, int>> needs;
     for (auto& [rank, clock] : arrived) {
+      for (const ir::Wait& wait : task.after)
+        if (wait.task != maker) clock[at(rank)] = std::max(clock[at(rank)], wait.task);
       needs.emplace_back(rank, clock[at(rank)]);
       received_[{id, rank}] = std::move(clock);
     }
@@ -186,8 +187,14 @@ Handovers handovers_of(const ir::Program& program, int rank) {
   Handovers handovers;
   for (const int id : program.of_rank[static_cast<size_t>(rank)])
     if (const Task& task = program.tasks[static_cast<size_t>(id)]; is_handed_over(task, rank))
-      handovers.emplace(task.after.front().task, id);
+      handovers.emplace(maker_of(task, program), id);
   return handovers;
+}
+
+int maker_of(const Task& send, const ir::Program& program) {
+  for (const ir::Wait& wait : send.after)
+    if (program.tasks[static_cast<size_t>(wait.task)].stage() == send.stage()) return wait.task;
+  throw InternalError(fmt::format("{} waits for no run of its stage", send));
 }
 
 Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
@@ -197,7 +204,7 @@ Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
   for (const Task& task : program.tasks) {
     if (task.kind() != TaskKind::send) continue;
     ranks[{task.phase, task.replica()}].insert(task.ranks.begin(), task.ranks.end());
-    for (const ir::Wait& wait : task.after) sent[static_cast<size_t>(wait.task)] = true;
+    sent[static_cast<size_t>(maker_of(task, program))] = true;
   }
   for (const Task& task : program.tasks)
     if (task.kind() == TaskKind::run)
@@ -213,7 +220,7 @@ Arrivals::Arrivals(const ir::Program& program) : needs_(program.tasks.size()) {
     if (task.kind() == TaskKind::run)
       replica->second.run(task, static_cast<int>(id), sent[id]);
     else
-      needs_[id] = replica->second.send(task, static_cast<int>(id));
+      needs_[id] = replica->second.send(task, static_cast<int>(id), maker_of(task, program));
   }
 }
 

@@ -12,6 +12,9 @@ namespace switchyard::compiler {
 /// Whether the rank gets values by the task, and sends none.
 bool is_received(const ir::Task& task, int rank);
 
+/// The run whose value a send takes; the others that it waits for are the receiver's.
+int maker_of(const ir::Task& send, const ir::Program& program);
+
 /// How early a receive can be done: what it needs of the receiving rank itself. A value that comes up a pipeline needs
 /// the gradients that its sender waited for before, and these the rank's own runs.
 class Arrivals {

@@ -37,6 +37,7 @@ class Resolver {
       error("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
     resolve_buckets();
     check_buckets();
+    if (complete_) check_ring_settings();
     resolve_ranks();
     return {std::move(job_), complete_};
   }
@@ -81,6 +82,7 @@ class Resolver {
   std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name,
                                       std::vector<Degrees>& degrees);
   void check_buckets();
+  void check_ring_settings();
   void resolve_ranks();
   std::string first_size_key() const;
 
@@ -338,12 +340,12 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
       bucket.text[bucket.text.find_first_not_of(" \t\r\n")] == '{') {
     return strategy_from_json(bucket.text, name + ".strategy");
   }
+  degrees = {bucket.degrees};
+  if (!bucket.beside.empty()) std::ranges::copy(read_groups_text(bucket.beside), std::back_inserter(degrees));
   BucketDraft merged = bucket;
-  merged.settings = draft_.settings;
+  merged.settings = shared_settings(draft_.settings, degrees);
   for (const Key<BucketDraft>& key : bucket_keys())
     if (draft_.has(name + "." + key.name)) key.set(merged, key.get(bucket));
-  degrees = {merged.degrees};
-  if (!bucket.beside.empty()) std::ranges::copy(read_groups_text(bucket.beside), std::back_inserter(degrees));
   std::string usual_name = to_text(degrees);
   if (text) {
     const StrategyText own = read_strategy_text(bucket.text);
@@ -401,6 +403,13 @@ void Resolver::check_buckets() {
                              i, micro_batch, longest));
     }
   }
+}
+
+void Resolver::check_ring_settings() {
+  for (const Bucket& bucket : job_.buckets)
+    if (std::ranges::any_of(bucket.degrees, [](const Degrees& degrees) { return degrees.ring > 1; })) return;
+  for (const char* key : {"parallel.ring_degree", "parallel.exchange"})
+    refuse_unused(key, "no bucket has a ring. Give one a strategy with ring = 2 or more");
 }
 
 /// Ranks that the bucket's strategy needs.

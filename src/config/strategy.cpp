@@ -58,6 +58,7 @@ class Validator {
     check_schedule();
     for (size_t g = 0; g < strategy_.groups.size(); ++g) check_group(strategy_.groups[g], fmt::format("groups[{}]", g));
     for (size_t i = 0; i < strategy_.splits.size(); ++i) check_split(strategy_.splits[i], fmt::format("splits[{}]", i));
+    check_ring_settings();
     if (strategy_.micro_batch_tokens < 0)
       error("micro_batch_tokens", "= {} is negative. Use 0 for the bucket's length.", strategy_.micro_batch_tokens);
   }
@@ -97,6 +98,17 @@ class Validator {
       error("chunks", "= {}: schedule \"zb-v\" has 2. Leave it out.", chunks);
     if (kind == ScheduleKind::zb_v && strategy_.activation_cap == 1)
       error("activation_cap", "= 1: zb-v holds an activation of each of its two chunks. Use 2 or more.");
+  }
+
+  void check_ring_settings() const {
+    if (strategy_.has(StageAxis::ring)) return;
+    const auto refuse = [&](const char* key, auto value) {
+      if (value != decltype(value){})
+        error(key, "= \"{}\" has no effect: no stage has a ring. Give ring = 2 or more, or leave it out.",
+              name_of(value));
+    };
+    refuse("ring_degree", strategy_.ring_degree);
+    refuse("exchange", strategy_.exchange);
   }
 
   void check_every() const {
@@ -248,11 +260,12 @@ bool Strategy::splits_gradients() const {
   });
 }
 
-bool Strategy::gathers() const {
-  return zero == 3 || std::ranges::any_of(groups, [](const Group& group) {
-           return std::ranges::any_of(group.stages,
-                                      [](const Stage& stage) { return stage.mesh[StageAxis::depth] > 1; });
-         });
+bool Strategy::gathers() const { return zero == 3 || has(StageAxis::depth); }
+
+bool Strategy::has(StageAxis axis) const {
+  return std::ranges::any_of(groups, [&](const Group& group) {
+    return std::ranges::any_of(group.stages, [&](const Stage& stage) { return stage.mesh[axis] > 1; });
+  });
 }
 
 int Strategy::replicas() const {
@@ -269,6 +282,14 @@ std::vector<int> Strategy::ranks() const {
   std::sort(used.begin(), used.end());
   used.erase(std::unique(used.begin(), used.end()), used.end());
   return used;
+}
+
+StrategySettings shared_settings(StrategySettings settings, std::span<const Degrees> groups) {
+  if (std::ranges::any_of(groups, [](const Degrees& degrees) { return degrees.ring > 1; })) return settings;
+  const StrategySettings usual;
+  settings.ring_degree = usual.ring_degree;
+  settings.exchange = usual.exchange;
+  return settings;
 }
 
 Degrees degrees_of(const StageMesh& mesh) {

@@ -121,6 +121,7 @@ struct Strategy : StrategySettings {
   schedule::Placement placement() const;  // of the chunks
   bool splits_gradients() const;          // W apart from B
   bool gathers() const;                   // parameters for single runs
+  bool has(StageAxis axis) const;         // whether a stage has more than one place on it
   int replicas() const;                   // pipelines over all groups
   std::vector<int> ranks() const;         // used ranks, ascending, each once
   bool operator==(const Strategy&) const = default;
@@ -152,6 +153,9 @@ Degrees degrees_of(const StageMesh& mesh);
 i64 ranks_of(const Degrees& degrees);
 /// The sum over groups on following ranks, at most 2^62.
 i64 ranks_of(std::span<const Degrees> groups);
+
+/// What a strategy of these groups takes from settings that it shares with others: those of rings only if it has one.
+StrategySettings shared_settings(StrategySettings settings, std::span<const Degrees> groups);
 
 /// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, ring, depth
 /// and inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the

@@ -179,7 +179,8 @@ std::string text_of(const KeyValue& value) {
 std::span<const DegreeKey> degree_keys() { return kDegrees; }
 
 StrategyText read_strategy_text(std::string_view text, const StrategySettings& defaults) {
-  return TextReader(text, defaults).read(true);
+  const std::vector<Degrees> groups = TextReader(text, {}).read(true).groups;
+  return TextReader(text, shared_settings(defaults, groups)).read(true);
 }
 
 std::vector<Degrees> read_groups_text(std::string_view text) { return TextReader(text, {}).read(false).groups; }

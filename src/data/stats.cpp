@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -127,9 +128,13 @@ std::string json_of(const Histogram& histogram, std::string_view name, std::stri
                     {"p90", histogram.p90},
                     {"p99", histogram.p99},
                     {"percent_up_to", percent_up_to(histogram)}};
-  out["bins"] = nlohmann::ordered_json::array();
-  for (const Bin& bin : histogram.bins)
-    out["bins"].push_back(nlohmann::ordered_json::array({bin.lo, bin.hi, bin.count}));
+  nlohmann::ordered_json bins = nlohmann::ordered_json::array(), tokens = bins;
+  for (const Bin& bin : histogram.bins) {
+    bins.push_back(nlohmann::ordered_json::array({bin.lo, bin.hi, bin.count}));
+    tokens.push_back(bin.tokens);
+  }
+  out["bins"] = std::move(bins);
+  out["bin_tokens"] = std::move(tokens);
   return out.dump();
 }
 

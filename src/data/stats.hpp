@@ -32,7 +32,7 @@ Histogram histogram_of(std::span<const i64> lengths);
 std::string text_of(const Histogram& histogram);
 
 /// One JSON object: name, source, unit, notes, summary with shares in percent up to each power of two from 512, and
-/// bins [lo, hi, count].
+/// bins [lo, hi, count] with the tokens of each (bin_tokens).
 std::string json_of(const Histogram& histogram, std::string_view name, std::string_view source);
 
 }  // namespace switchyard::data

@@ -76,6 +76,13 @@ void sync_all(const fs::path& folder) {
   sync_folder(folder);
 }
 
+// A resumed run keeps the log up to its checkpoint's step, so that must be on the disk first.
+void sync_logs(const fs::path& run) {
+  for (const char* name : {kLog, kValidations})
+    if (fs::exists(run / name)) sync(open_for_appending(run / name), run / name);
+  sync_folder(run);
+}
+
 void move_to(const fs::path& from, const fs::path& to) {
   if (::rename(from.c_str(), to.c_str()) != 0) disk_error("rename to", to, errno);
 }
@@ -207,15 +214,17 @@ fs::path checkpoint_path(const fs::path& run, i64 step) {
   return checkpoints_of(run) / fmt::format("{}{:08}", kPrefix, step);
 }
 
-fs::path partial_path(const fs::path& run, i64 step) { return checkpoint_path(run, step).concat(kPartial); }
+fs::path partial_path(const fs::path& run, i64 step, std::uint32_t attempt) {
+  return checkpoint_path(run, step).concat(fmt::format(".{:08x}{}", attempt, kPartial));
+}
 
-CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step) {
+CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step, std::uint32_t attempt) {
   make_folder(checkpoints_of(run));
   for (const auto& item : fs::directory_iterator(checkpoints_of(run))) {
     if (item.path().extension() == kPartial) remove_folder(item.path());
   }
   CheckpointWriter writer;
-  writer.partial_ = partial_path(run, step);
+  writer.partial_ = partial_path(run, step, attempt);
   writer.final_ = checkpoint_path(run, step);
   make_folder(writer.partial_ / "model");
   make_folder(writer.partial_ / "state");
@@ -235,6 +244,7 @@ fs::path CheckpointWriter::commit() {
   read_meta(partial_);
   validate_shards(partial_, read_manifest(partial_));
   sync_all(partial_);
+  sync_logs(final_.parent_path().parent_path());
   json files = json::object();
   for (const std::string& name : files_below(partial_)) files[name] = description(partial_ / name);
   write_text(partial_ / kMarker, json{{"files", files}}.dump(1) + "\n");

@@ -4,10 +4,12 @@
 //     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments)
 //     meta.json  CheckpointMeta
 //     COMMITTED  written last: size of every file, checksums of the JSON files
-// While it is written it is called step-00000050.partial. When a run goes back to an earlier checkpoint, the later ones
-// move to a run folder of their own, RUN/abandoned-1; a run that starts anew moves all that is there.
+// While it is written it is called step-00000050.1b2f03c4.partial, with a number of the job that writes. When a run
+// goes back to an earlier checkpoint, the later ones move to a run folder of their own, RUN/abandoned-1; a run that
+// starts anew moves all that is there.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -45,8 +47,9 @@ CheckpointMeta read_meta(const std::filesystem::path& checkpoint);
 
 /// RUN/checkpoints/step-00000050
 std::filesystem::path checkpoint_path(const std::filesystem::path& run, i64 step);
-/// The folder of a checkpoint that is being written, the same on every rank; it exists once rank 0 has begun.
-std::filesystem::path partial_path(const std::filesystem::path& run, i64 step);
+/// The folder of a checkpoint that is being written; it exists once rank 0 has begun. attempt: the same on every rank
+/// of a job, another one in each job, as a rank of a killed job may still write for a while.
+std::filesystem::path partial_path(const std::filesystem::path& run, i64 step, std::uint32_t attempt);
 
 /// The transaction that writes a checkpoint, held by one rank. Other ranks write their shards into partial_path between
 /// begin() and commit().
@@ -54,15 +57,15 @@ class CheckpointWriter {
  public:
   /// Removes what killed writers left, and makes the .partial folder with model/ and state/. ClusterError naming the
   /// path.
-  static CheckpointWriter begin(const std::filesystem::path& run, i64 step);
+  static CheckpointWriter begin(const std::filesystem::path& run, i64 step, std::uint32_t attempt);
   CheckpointWriter(CheckpointWriter&& other) noexcept;
   CheckpointWriter& operator=(CheckpointWriter&&) = delete;
   /// Removes the folder if it was not committed.
   ~CheckpointWriter();
   const std::filesystem::path& folder() const { return partial_; }
-  /// Syncs every file and folder, writes the marker, renames. A checkpoint of the same step is replaced atomically
-  /// where the file system allows it. Returns the final folder. UserError if meta.json, a manifest entry's file or a
-  /// model file is missing (a run folder that is not shared by all hosts); ClusterError for the disk.
+  /// Syncs every file and folder and the run's logs, writes the marker, renames. A checkpoint of the same step is
+  /// replaced atomically where the file system allows it. Returns the final folder. UserError if meta.json, a manifest
+  /// entry's file or a model file is missing (a run folder that is not shared by all hosts); ClusterError for the disk.
   std::filesystem::path commit();
 
  private:

@@ -290,18 +290,19 @@ StatePart StatePart::copy() const {
 }
 
 void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
-                     const StatePart& part, int rank, comm::JointWork& together, const TrainState& state) {
+                     const StatePart& part, int rank, comm::JointWork& together, const TrainState& state,
+                     std::uint32_t attempt) {
   // Both are destroyed after the last joint work: what a failed checkpoint leaves is not removed while others still
   // write into it.
   std::optional<files::CheckpointWriter> writer;
   std::optional<files::TensorFolderWriter> model;
   together.run(fmt::format("folder of checkpoint {}", state.step), [&](const auto&) {
     if (rank != 0) return;
-    writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step));
+    writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step, attempt));
     model.emplace(files::TensorFolderWriter::create(writer->folder() / "model", model_entries(plans.graph())));
   });
   together.run(fmt::format("parts of checkpoint {}", state.step), [&](const auto& check_others) {
-    write_part(files::partial_path(job.run.out, state.step), part, plans, rank, check_others);
+    write_part(files::partial_path(job.run.out, state.step, attempt), part, plans, rank, check_others);
   });
   together.run(fmt::format("end of checkpoint {}", state.step), [&](const auto& check_others) {
     if (!writer) return;

@@ -1,12 +1,25 @@
 #include "train/checkpoint_saver.hpp"
 
 #include <exception>
+#include <random>
 #include <utility>
 
 #include "base/errors.hpp"
+#include "comm/collectives.hpp"
 #include "compiler/memory.hpp"
+#include "train/channels.hpp"
 
 namespace switchyard::train {
+namespace {
+
+std::uint32_t rank_0_s_attempt(comm::Fabric& fabric) {
+  const std::uint32_t mine = fabric.rank() == 0 ? std::random_device()() : 0;
+  return comm::all_gather_values(fabric, comm::everyone(fabric, kStartChannel), "number of the attempt",
+                                 kBeforeTheFirstStep, mine)
+      .front();
+}
+
+}  // namespace
 
 CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
                                  const comm::JointWork& together, files::ModelFiles model_files)
@@ -15,7 +28,8 @@ CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& 
       fabric_(fabric),
       together_(together),
       model_files_(std::move(model_files)),
-      copy_bytes_(compiler::checkpoint_copies(plans)[static_cast<size_t>(fabric.rank())]) {}
+      copy_bytes_(compiler::checkpoint_copies(plans)[static_cast<size_t>(fabric.rank())]),
+      attempt_(rank_0_s_attempt(fabric)) {}
 
 void CheckpointSaver::begin(const StatePart& part, const TrainState& state) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
@@ -24,7 +38,7 @@ void CheckpointSaver::begin(const StatePart& part, const TrainState& state) {
   writer_ = std::async(std::launch::async, [this, kept = part.copy(), state]() mutable {
     std::exception_ptr failure;
     try {
-      save_checkpoint(job_, model_files_, plans_, kept, fabric_.rank(), together_, state);
+      save_checkpoint(job_, model_files_, plans_, kept, fabric_.rank(), together_, state, attempt_);
     } catch (const std::exception& error) {
       failure = std::current_exception();
       failed_ = true;
@@ -39,7 +53,7 @@ void CheckpointSaver::begin(const StatePart& part, const TrainState& state) {
 
 void CheckpointSaver::save(const StatePart& part, const TrainState& state) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
-  save_checkpoint(job_, model_files_, plans_, part, fabric_.rank(), together_, state);
+  save_checkpoint(job_, model_files_, plans_, part, fabric_.rank(), together_, state, attempt_);
 }
 
 void CheckpointSaver::wait(std::chrono::milliseconds most) const {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <future>
 
 #include "train/checkpoint.hpp"
@@ -13,7 +14,7 @@ namespace switchyard::train {
 /// own, so ranks need not wait for it at the same time. The destructor waits.
 class CheckpointSaver {
  public:
-  /// together: of all ranks, for nothing else. model_files: of rank 0. Refers to job, plans and fabric.
+  /// Collective. together: of all ranks, for nothing else. model_files: of rank 0. Refers to job, plans and fabric.
   CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
                   const comm::JointWork& together, files::ModelFiles model_files);
 
@@ -42,6 +43,7 @@ class CheckpointSaver {
   comm::JointWork together_;
   files::ModelFiles model_files_;
   const i64 copy_bytes_;
+  const std::uint32_t attempt_;
   std::atomic<bool> writing_ = false, failed_ = false;
   std::atomic<i64> copied_bytes_ = 0;
   std::future<void> writer_;  // its destructor waits

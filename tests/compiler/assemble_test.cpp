@@ -327,6 +327,51 @@ TEST(Assemble, an_evaluation_runs_forward_only) {
   }
 }
 
+// A stage receives an input when it has run the one two items before.
+TEST(Assemble, sends_of_an_evaluation_wait_for_their_receiver) {
+  config::ModelConfig model = small_llama();
+  model.layers = 8;
+  for (const char* spec : {"pp=4", "dp=2,pp=2,zero=3,every=3", "tp=2,pp=2,paired=true", "pp=4,schedule=interleaved",
+                           "pp=4,schedule=zb-v", "pp=2,ring=2", "pp=4 + pp=2"}) {
+    SCOPED_TRACE(spec);
+    const Plans plans(models::build(model, precision_from("bf16"), models::Output::loss),
+                      {config::strategy_from_spec(spec, 6, model.layers)}, 0, cluster::uniform(2, 3),
+                      switching::Planner::relay);
+    const config::Strategy& strategy = plans.strategies()[0].strategy;
+    batch::StepPlan plan = level_step(plans, 25);
+    for (auto& replica : plan.phases[0].replica)
+      for (batch::MicroBatch& mb : replica) {
+        const auto parts = static_cast<size_t>(strategy.groups[0].stages[0].mesh[layout::StageAxis::ring]);
+        mb.T.resize(parts, mb.T[0]);
+        mb.shard.resize(parts, mb.shard[0]);
+      }
+    const ir::Program program = assemble(plan, plans, {.train = false});
+    verify(program);
+    const auto is_piece = [](const Task& task) { return task.is<ir::Run>() && task.piece() != ir::kWhole; };
+    if (std::ranges::none_of(program.tasks, is_piece)) {
+      EXPECT_EQ(execute({plans, plan, program}), program.tasks.size());
+    }
+    const int ahead = strategy.paired ? 4 : 2;
+    int held_back = 0;
+    for (const Task& task : program.tasks) {
+      if (!task.is<ir::Send>()) continue;
+      const int stages =
+          static_cast<int>(strategy.groups[static_cast<size_t>(task.group())].stages.size()) / strategy.chunk_count();
+      const bool to_next_chunk = (task.stage() + 1) % stages == 0;
+      int reads = 0;
+      for (const ir::Wait& wait : task.after) {
+        const Task& run = program.tasks[static_cast<size_t>(wait.task)];
+        if (run.stage() == task.stage()) continue;
+        EXPECT_TRUE(run.stage() == task.stage() + 1 && run.micro_batch() == task.micro_batch() - ahead);
+        ++reads;
+      }
+      EXPECT_EQ(reads, !to_next_chunk && task.micro_batch() >= ahead);
+      held_back += reads;
+    }
+    EXPECT_GT(held_back, 20);
+  }
+}
+
 // Whether a task of the kind in phase 1 waits for a run of phase 0.
 bool waits_for_the_phase_before(const ir::Program& program) {
   for (const Task* task : tasks(program, TaskKind::allocate, 1))

@@ -99,6 +99,24 @@ TEST(Memory, OfAPipelineHoldsTheMicroBatchesThatItsScheduleHasInFlight) {
   EXPECT_LE(ratio, 4.1);
 }
 
+TEST(Memory, OfAnEvaluationOfAPipelineDoesNotGrowWithItsMicroBatches) {
+  config::ModelConfig model = small_llama();
+  model.layers = kLayers;
+  for (const char* spec : {"1,1,4", "dp=2,pp=2", "tp=2,pp=2,paired=true"}) {
+    const Plans plans(models::build(model, precision_from("fp32"), models::Output::loss), {strategy(spec, 4)}, 0,
+                      cluster::uniform(1, 4), switching::Planner::relay);
+    const auto bounds = [&](int micro_batches) {
+      const batch::StepPlan plan = level_step(plans, micro_batches);
+      std::vector<i64> bytes;
+      for (const MemoryPeak& peak :
+           predict_all(assemble(plan, plans, {.train = false}), plan, plans, ExecutionOrder::worst))
+        bytes.push_back(peak.total);
+      return bytes;
+    };
+    EXPECT_EQ(bounds(5), bounds(40)) << spec;
+  }
+}
+
 TEST(Memory, OfASwitchHoldsTheNextStrategyWhileOneRunsOnlyWithPrefetch) {
   const Plans plans = plans_of_strategies({strategy("1,2,1", 2), strategy("2,1,1", 2)}, 2);
   const batch::StepPlan plan = level_step(plans, 1, 2);  // few activations

@@ -80,6 +80,35 @@ TEST(Plans, move_nothing_to_the_same_strategy) {
   }
 }
 
+TEST(Plans, without_a_backward_pass_have_nothing_that_gradients_need) {
+  struct Counts {
+    int reductions = 0, broadcasts = 0, of_runs = 0, gathers = 0;  // rounds
+    bool operator==(const Counts&) const = default;
+  };
+  const auto counts = [](bool trained) {
+    ir::Graph graph = models::build(small_llama(), precision_from("bf16"), models::Output::loss);
+    if (trained) ir::differentiate(graph);
+    const Plans plans(
+        std::move(graph),
+        {config::strategy_from_spec("dp=4,zero=0", 4, 2), config::strategy_from_spec("dp=4,zero=3", 4, 2)}, 0,
+        cluster::uniform(2, 2), switching::Planner::relay);
+    Counts made;
+    for (const int s : {0, 1})
+      for (const switching::UnitMoves& unit : plans.reduction(s).units)
+        made.reductions += static_cast<int>(unit.moves.rounds.size());
+    for (const switching::UnitMoves& unit : plans.broadcast().units)
+      made.broadcasts += static_cast<int>(unit.moves.rounds.size());
+    for (const RunTransfers& unit : plans.of_runs(1)[0][0][0]) {
+      made.of_runs += static_cast<int>(unit.reduce.rounds.size());
+      made.gathers += static_cast<int>(unit.gather.rounds.size());
+    }
+    return made;
+  };
+  const Counts trained = counts(true), evaluated = counts(false);
+  EXPECT_TRUE(trained.reductions > 0 && trained.broadcasts > 0 && trained.of_runs > 0 && trained.gathers > 0);
+  EXPECT_EQ(evaluated, (Counts{.gathers = trained.gathers}));
+}
+
 TEST(Plans, take_home_from_the_anchor) {
   const ir::Graph graph = training_graph(small_llama());
   const std::vector<config::Strategy> strategies = {config::strategy_from_spec("1,2,2", 4, 2),

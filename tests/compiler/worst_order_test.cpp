@@ -114,23 +114,26 @@ TEST(WorstOrder, AReceiveIsNeverDoneBeforeWhatItNeedsOfItsOwnRank) {
          std::vector<std::vector<std::string>>{{"1,1,2"}, {"1,2,2"}, {"2,1,2", "1,2,2"}}) {
       const int ranks = specs[0] == "1,1,2" ? 2 : 4;
       const Plans plans = scheduled_plans(specs, ranks, kind);
-      const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {});
-      const Arrivals arrivals(program);
-      for (int rank = 0; rank < ranks; ++rank) {
-        std::map<int, int> first_seen;  // receive -> the compute task before which it is done
-        LateRank(program, rank).run([&](int id, const std::set<std::pair<int, int>>& done) {
-          for (const int other : program.of_rank[static_cast<size_t>(rank)])
-            if (is_received(program.tasks[static_cast<size_t>(other)], rank) && done.contains({other, rank}))
-              first_seen.try_emplace(other, id);
-        });
-        for (const auto& [receive, before] : first_seen) {
-          const int needed = arrivals.needs(receive, rank);
-          EXPECT_LT(needed, before) << ir::name_of(program.tasks[static_cast<size_t>(receive)]) << " at rank " << rank;
-          const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
-          const auto next = std::ranges::find_if(tasks, [&](int id) {
-            return id > needed && program.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute;
+      for (const bool train : {true, false}) {
+        const ir::Program program = assemble(level_step(plans, kMicroBatches, 8), plans, {.train = train});
+        const Arrivals arrivals(program);
+        for (int rank = 0; rank < ranks; ++rank) {
+          std::map<int, int> first_seen;  // receive -> the compute task before which it is done
+          LateRank(program, rank).run([&](int id, const std::set<std::pair<int, int>>& done) {
+            for (const int other : program.of_rank[static_cast<size_t>(rank)])
+              if (is_received(program.tasks[static_cast<size_t>(other)], rank) && done.contains({other, rank}))
+                first_seen.try_emplace(other, id);
           });
-          ++(next != tasks.end() && *next == before ? exact : early);
+          for (const auto& [receive, before] : first_seen) {
+            const int needed = arrivals.needs(receive, rank);
+            EXPECT_LT(needed, before) << ir::name_of(program.tasks[static_cast<size_t>(receive)]) << " at rank "
+                                      << rank;
+            const std::vector<int>& tasks = program.of_rank[static_cast<size_t>(rank)];
+            const auto next = std::ranges::find_if(tasks, [&](int id) {
+              return id > needed && program.tasks[static_cast<size_t>(id)].queue == ir::Queue::compute;
+            });
+            ++(next != tasks.end() && *next == before ? exact : early);
+          }
         }
       }
     }

@@ -128,6 +128,29 @@ TEST(JobDraft, keys_that_do_nothing_are_refused) {
   EXPECT_EQ(job_from_toml(to_toml(job), "resolved.toml"), job) << "defaults are no mistakes";
 }
 
+TEST(JobDraft, settings_of_rings_need_a_ring) {
+  EXPECT_EQ(
+      error_with("parallel.exchange=ring"),
+      "--set parallel.exchange=ring: parallel.exchange = \"ring\" has no effect: no bucket has a ring. Give one a "
+      "strategy with ring = 2 or more, or leave it out.");
+  EXPECT_THAT(error_with("parallel.ring_degree=uniform"),
+              HasSubstr("parallel.ring_degree = \"uniform\" has no effect"));
+  EXPECT_THAT(error(good_job(), {"bucket.1.strategy=dp=4,exchange=ring"}),
+              HasSubstr("exchange = \"ring\" has no effect: no stage has a ring."));
+  const std::string ring = "[[bucket]]\nmax_length = 64\nstrategy = { ring = 2 }\n",
+                    none = "[[bucket]]\nmax_length = 32\nstrategy = { dp = 2";
+  const auto text = [&](const std::string& last) {
+    return "[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n[parallel]\n"
+           "exchange = \"ring\"\n" +
+           ring + last;
+  };
+  EXPECT_THAT(error(text(none + ", exchange = \"ring\" }\n")), HasSubstr("bucket.1: strategy \"2,1,1\": exchange ="));
+  const Job job = job_from_toml(text(none + " }\n"), "job.toml");
+  EXPECT_EQ(job.buckets[0].strategy.exchange, KeyPassing::ring);
+  EXPECT_EQ(job.buckets[1].strategy.exchange, KeyPassing::gather) << "shared settings concern those that have a ring";
+  EXPECT_EQ(job_from_toml(to_toml(job), "resolved.toml"), job);
+}
+
 TEST(JobDraft, a_bucket_for_the_planner_beside_others_is_one_error) {
   const std::string message =
       "bucket.1.strategy = \"auto\", but only `switchyard plan` and `switchyard train` choose strategies, and those of "

@@ -146,6 +146,23 @@ TEST(Strategy, a_ring_needs_attention_that_stores_no_scores) {
       "attention.");
 }
 
+TEST(Strategy, settings_of_rings_need_a_ring) {
+  const auto error = [](const char* spec) {
+    return message_of([&] { validate(strategy_from_spec(spec, 8, 4), model_with(4), 8); });
+  };
+  EXPECT_EQ(error("dp=2,exchange=ring"),
+            "strategy \"dp=2,exchange=ring\": exchange = \"ring\" has no effect: no stage has a ring. Give ring = 2 or "
+            "more, or leave it out.");
+  EXPECT_THAT(error("dp=2,ring_degree=uniform"), HasSubstr("ring_degree = \"uniform\" has no effect"));
+  EXPECT_EQ(error("dp=2,exchange=gather,ring_degree=document"), "no error") << "defaults";
+  EXPECT_EQ(error("ring=2,exchange=ring,ring_degree=uniform"), "no error");
+  EXPECT_EQ(error("dp=2,exchange=ring + ring=2"), "no error") << "of the second group";
+  const StrategySettings shared{.zero = 0, .ring_degree = RingDegree::uniform, .exchange = KeyPassing::ring};
+  EXPECT_EQ(strategy_from_spec("dp=2", 2, 4, shared).exchange, KeyPassing::gather) << "meant for others with a ring";
+  EXPECT_EQ(strategy_from_spec("dp=2", 2, 4, shared).zero, 0);
+  EXPECT_EQ(strategy_from_spec("dp=2 + ring=2", 4, 4, shared).ring_degree, RingDegree::uniform);
+}
+
 TEST(Strategy, layers_are_covered_once_and_in_order) {
   EXPECT_EQ(error_after([](Strategy& s) { s.groups[0].stages[1].first_layer = 3; }),
             "strategy \"2,2,2\": groups[0].stages[1].layers begins at 3, but the stages before it end at 2. Every "

@@ -75,6 +75,28 @@ TEST(DrawnLengths, come_from_what_the_histogram_writes) {
   EXPECT_GT(bins[2].hi, 300);
 }
 
+// The counts and sums of lengths of a histogram, and what is drawn from it: means to a part of a thousand.
+TEST(DrawnLengths, have_the_tokens_of_the_documents_in_the_histogram) {
+  const auto mean = [](const std::vector<i64>& lengths) {
+    return std::accumulate(lengths.begin(), lengths.end(), 0.0) / static_cast<double>(lengths.size());
+  };
+  std::vector<i64> even;
+  for (i64 length = 1; length <= 3000; ++length) even.push_back(length);
+  for (const std::vector<i64>& documents :
+       {std::vector<i64>(9, 1024), std::vector<i64>{512, 512, 2048}, std::vector<i64>{863, 863, 700, 61}, even}) {
+    const std::vector<LengthBin> bins = bins_of(json_of(histogram_of(documents), "n", "s"));
+    const double drawn = mean(draw_lengths(bins, settings({.sequences = 200000}), 0));
+    EXPECT_NEAR(drawn / mean(documents), 1, 4e-3) << documents.size();
+  }
+  EXPECT_THAT(draw_lengths({{100, 1025, 1, 1024}}, settings({.sequences = 50}), 0), Each(1024));
+  EXPECT_THAT(draw_lengths({{100, 1025, 1, 100}}, settings({.sequences = 50}), 0), Each(100));
+}
+
+TEST(DrawnLengths, of_a_histogram_without_tokens_are_what_they_were) {
+  EXPECT_THAT(draw_lengths({{16, 64, 3}, {1024, 4096, 1}}, settings({.sequences = 8}), 5),
+              ElementsAre(17, 44, 37, 54, 44, 38, 55, 4022));
+}
+
 TEST(DrawnLengths, a_file_that_is_no_histogram_is_refused) {
   EXPECT_THAT(error("no"), HasSubstr("not JSON"));
   EXPECT_THAT(error("{}"), HasSubstr("has no list \"bins\""));
@@ -82,6 +104,11 @@ TEST(DrawnLengths, a_file_that_is_no_histogram_is_refused) {
   EXPECT_THAT(error(R"({"bins": [[1, 2, 1], [4, 4, 1]]})"),
               HasSubstr("bins[1] goes from 4 up to, but not including, 4 tokens"));
   EXPECT_THAT(error(R"({"bins": [[1, 2, 0]]})"), HasSubstr("have no documents"));
+  EXPECT_EQ(error(R"({"bins": [[1, 9, 2]], "bin_tokens": [16]})"), "no error");
+  EXPECT_THAT(error(R"({"bins": [[1, 9, 2]], "bin_tokens": [16, 1]})"), HasSubstr("for each of 1 bins"));
+  for (const char* tokens : {"17", "1", "2.5", "null", "1e30"})
+    EXPECT_THAT(error(fmt::format(R"({{"bins": [[1, 9, 2]], "bin_tokens": [{}]}})", tokens)),
+                HasSubstr("bin_tokens[0] is not what 2 documents of 1 to 8 tokens have together"));
   EXPECT_THROW(read_length_bins("/no/such/file"), UserError);
 }
 

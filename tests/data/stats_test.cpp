@@ -58,6 +58,7 @@ TEST(Stats, JsonHasTheFormOfTheWorkloadFiles) {
   EXPECT_EQ(json["summary"]["percent_up_to"]["1024"]["sequences"], 100.0);
   EXPECT_EQ(json["summary"]["percent_up_to"].size(), 2u);
   EXPECT_EQ(json["bins"], nlohmann::json::parse("[[92, 109, 1], [182, 216, 1], [257, 305, 1], [862, 1024, 1]]"));
+  EXPECT_EQ(json["bin_tokens"], nlohmann::json::parse("[100, 200, 300, 1000]"));
 }
 
 TEST(Stats, ALengthOfExactlyAPowerOfTwoCountsAsUpToIt) {

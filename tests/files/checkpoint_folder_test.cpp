@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <random>
 #include <utility>
@@ -48,10 +49,12 @@ void write_shard(const fs::path& folder, i64 step, int rank) {
   shard.finish();
 }
 
+constexpr std::uint32_t kAttempt = 0x1b2f03c4;
+
 /// All steps of saving, each of which may be the last one. `reached` is called after each.
 void save(
     const fs::path& run, i64 step, const std::function<void(int)>& reached = [](int) {}) {
-  CheckpointWriter writer = CheckpointWriter::begin(run, step);
+  CheckpointWriter writer = CheckpointWriter::begin(run, step, kAttempt);
   reached(0);
   write_text(writer.folder() / "model/config.json", "{}");
   reached(1);
@@ -59,9 +62,9 @@ void save(
       TensorFolderWriter::create(writer.folder() / "model", {{"w", DType::f32, {kRows, kColumns}}});
   reached(2);
   weights.finish();
-  write_shard(partial_path(run, step), step, 0);
+  write_shard(partial_path(run, step, kAttempt), step, 0);
   reached(3);
-  write_shard(partial_path(run, step), step, 1);
+  write_shard(partial_path(run, step, kAttempt), step, 1);
   reached(4);
   Manifest manifest{.parts = {"master"}, .shapes = {{"w", {kRows, kColumns}}}, .entries = {}};
   for (int rank = 0; rank < 2; ++rank) {
@@ -133,13 +136,44 @@ TEST(Checkpoint, replaces_one_of_the_same_step) {
 
 TEST(Checkpoint, that_is_given_up_leaves_nothing) {
   const Scratch run;
-  { const CheckpointWriter writer = CheckpointWriter::begin(run.path(), 1); }
+  { const CheckpointWriter writer = CheckpointWriter::begin(run.path(), 1, kAttempt); }
   EXPECT_TRUE(names_in(run / "checkpoints").empty());
+}
+
+TEST(Checkpoint, is_not_that_of_a_killed_job_which_still_writes) {
+  const Scratch run;
+  constexpr std::uint32_t kKilled = 7;
+  const CheckpointWriter killed = CheckpointWriter::begin(run.path(), 50, kKilled);
+  save(run.path(), 50, [&](int now) {
+    if (now == 0) {
+      EXPECT_FALSE(fs::exists(killed.folder())) << "what killed writers left is removed";
+    }
+    if (now == 4) {
+      fs::create_directories(partial_path(run.path(), 50, kKilled) / "state");
+      write_shard(partial_path(run.path(), 50, kKilled), 49, 1);
+    }
+  });
+  expect_values(find_checkpoint(run.path()), 50);
+  save(run.path(), 51);
+  EXPECT_FALSE(fs::exists(killed.folder()));
+}
+
+TEST(Checkpoint, is_not_committed_unless_the_log_is_on_the_disk) {
+  for (const char* name : {"log.jsonl", "validation.jsonl"}) {
+    const Scratch run;
+    put(run / name, "{}\n");
+    save(run.path(), 50);
+    fs::remove(run / name);
+    fs::create_symlink("/dev/null", run / name);  // can't be synced
+    EXPECT_THAT(message_of<ClusterError>([&] { save(run.path(), 100); }),
+                HasSubstr("cannot sync " + (run / name).string()));
+    EXPECT_EQ(find_checkpoint(run.path()).step, 50);
+  }
 }
 
 TEST(Checkpoint, is_not_committed_while_a_shard_or_the_meta_file_is_missing) {
   const Scratch run;
-  CheckpointWriter writer = CheckpointWriter::begin(run.path(), 1);
+  CheckpointWriter writer = CheckpointWriter::begin(run.path(), 1, kAttempt);
   EXPECT_THAT(message_of<UserError>([&] { writer.commit(); }),
               HasSubstr("cannot read " + (writer.folder() / "meta.json").string()));
   write_meta(writer.folder(), meta_of(1));
@@ -165,10 +199,10 @@ TEST(Checkpoint, survives_a_kill_at_every_point_of_saving_the_next_one) {
     ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << "point " << point;
     const bool committed = point == kPoints - 1;
     expect_values(find_checkpoint(run.path()), committed ? 100 : 50);
-    EXPECT_EQ(fs::exists(partial_path(run.path(), 100)), !committed);
+    EXPECT_EQ(fs::exists(partial_path(run.path(), 100, kAttempt)), !committed);
     save(run.path(), 150);
     expect_values(find_checkpoint(run.path()), 150);
-    EXPECT_FALSE(fs::exists(partial_path(run.path(), 100))) << "begin() cleans up";
+    EXPECT_FALSE(fs::exists(partial_path(run.path(), 100, kAttempt))) << "begin() cleans up";
   }
 }
 
@@ -217,7 +251,7 @@ TEST(Checkpoint, stays_intact_when_the_disk_fills_while_the_next_one_is_saved) {
   save(scratch / "run", 50);
   const std::string message = message_of<ClusterError>([&] { save(scratch / "run", 100); });
   EXPECT_THAT(message, HasSubstr("No space left on device."));
-  EXPECT_THAT(message, HasSubstr("checkpoints/step-00000100.partial/"));
+  EXPECT_THAT(message, HasSubstr("checkpoints/step-00000100.1b2f03c4.partial/"));
   EXPECT_THAT(message, testing::ContainsRegex("[1-9][0-9]* bytes are needed, [0-9]+ are free"));
   EXPECT_EQ(names_in(scratch / "run/checkpoints"), std::vector<std::string>{"step-00000050"});
   expect_values(find_checkpoint(scratch / "run"), 50);
@@ -313,7 +347,7 @@ TEST(Resume, says_that_a_folder_does_not_exist_or_holds_no_checkpoint) {
   const Scratch run;
   EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run / "none"); }),
             (run / "none").string() + " does not exist. Give a run folder, or a checkpoint in it.");
-  CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5);
+  CheckpointWriter writer = CheckpointWriter::begin(run.path(), 5, kAttempt);
   EXPECT_EQ(message_of<UserError>([&] { find_checkpoint(run.path()); }),
             run.path().string() +
                 " holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these.");

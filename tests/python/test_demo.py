@@ -30,7 +30,8 @@ elif args[0] in ("profile", "report"):
     Path(value("--out")).write_text(args[0])
 elif args[0] == "plan":
     kind = "single" if "--buckets" in args else "plan"
-    Path(value("--out")).write_text(f'# {{kind}}\\npacking = "balanced", ring_degree = "document"\\n')
+    Path(value("--out")).write_text(f'# {{kind}}\\npacking = "balanced", ring_degree = "document"\\n'
+                                        'ring = 1, ring_degree = "document"\\n')
     print("Step 1 s;\\n  limited by computing\\nhosts\\n\\n   step\\nchosen   1 s\\n  a\\n  b")
     print("best single strategy   2 s\\n  c")
     print("best of 3\\n  x")
@@ -89,7 +90,8 @@ def test_the_plan_is_compared_with_the_best_single_strategy_and_the_usual_defaul
     trained = [(c[1].split("/")[-1], "--emulate" in c) for c in calls if c[0] == "train"]
     assert trained == ([("plan.toml", True), ("uniform.toml", True), ("stream.toml", True)] * 2 +
                        [("plan.toml", False), ("uniform.toml", False)]), "the quicker of both single strategies"
-    assert 'packing = "stream", ring_degree = "uniform"' in (tmp_path / "runs/demo/stream.toml").read_text()
+    assert ('packing = "stream", ring_degree = "uniform"\nring = 1, ring_degree = "document"\n' in
+            (tmp_path / "runs/demo/stream.toml").read_text())
     out = done.stdout.splitlines()
     assert out[:7] == ["Step 1 s;", "  limited by computing", "chosen   1 s", "  a", "  b",
                        "best single strategy   2 s", "  c"]

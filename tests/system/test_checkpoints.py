@@ -87,7 +87,7 @@ def test_training_goes_on_while_a_slow_disk_takes_a_checkpoint(job, tmp_path, sl
     run = subprocess.Popen(tiny.command(path, "--out", out), env=tiny.ENVIRONMENT, text=True,
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     tiny.wait_for_steps(run, 5)
-    assert (out / "checkpoints/step-00000003.partial").exists()
+    assert any(out.glob("checkpoints/step-00000003.*.partial"))
     error = run.communicate(timeout=tiny.HANG)[1]
     assert run.returncode == 0, error
     assert sorted(path.name for path in (out / "checkpoints").iterdir()) == [f"step-{n:08}" for n in (3, 6, 8)]
@@ -104,7 +104,7 @@ def test_other_ranks_go_on_while_the_disk_of_one_stands_still(job, tmp_path):
     path = job(run={"steps": 8, "checkpoint_every": 4}, fabric={"timeout": f"{TIMEOUT} s", "strict": True})
     ranks = tiny.start_ranks([tiny.command(path, "--out", out)] * 2, variables=[{}, slow])
     tiny.wait_for_steps(ranks[0], 7)
-    assert (out / "checkpoints/step-00000004.partial").exists() and not tiny.has_checkpoint(out)
+    assert any(out.glob("checkpoints/step-00000004.*.partial")) and not tiny.has_checkpoint(out)
     stands.unlink()
     for rank in ranks:
         error = rank.communicate(timeout=tiny.HANG)[1]

@@ -362,6 +362,13 @@ def test_standard_output_that_cannot_be_written_is_a_failure(finished, corpus, n
             and "Traceback" not in result.stderr)
 
 
+@pytest.mark.parametrize("words", [["--version"], ["--help"], ["plan", "--help"]], ids=" ".join)
+def test_help_and_version_say_why_they_cannot_be_printed(words):
+    result = ends_on([tiny.PROGRAM, *words], ">/dev/full")
+    assert result.returncode == CLUSTER_ERROR, result
+    assert "cannot write to standard output: No space left on device." in result.stderr, result.stderr
+
+
 @pytest.mark.parametrize("redirection", [">/dev/full", ">&-"], ids=["full", "closed"])
 def test_data_preparation_by_itself_fails_as_well(finished, redirection):
     words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", "text.txt", "--tokenizer",

@@ -101,6 +101,23 @@ def test_less_memory_suffices_than_an_optimizer_s_state_takes(trained, data, los
     assert json.loads(said.splitlines()[-1])["loss"] == pytest.approx(loss_on_one_rank, rel=1e-12)
 
 
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+@pytest.mark.parametrize("strategy", ["pp=2", "dp=2,pp=2", "tp=2,pp=2,paired=true"])
+def test_a_pipeline_receives_few_of_many_micro_batches_at_once(trained, tmp_path, strategy, processes):
+    data = tiny.write_corpus(tmp_path / "data", tiny.random_documents(3, 128))
+    expected = json.loads(evaluate(trained[1], data, "--context", 48, "--json").splitlines()[-1])
+    ranks = 2 * math.prod(int(degree) for degree in re.findall(r"(?:dp|tp)=(\d)", strategy))
+    words = [tiny.PROGRAM, "evaluate", str(trained[1]), "--data", str(data), "--set", "run.precision=fp64", "--context",
+             "48", "--strategy", strategy + ",micro_batch_sequences=1", "--set", "run.memory_budget=250 KiB", "--json"]
+    if processes:
+        said, error = [rank.communicate(timeout=tiny.HANG) for rank in tiny.start_ranks([words] * ranks)][0]
+    else:
+        done = tiny.run([*words, "--ranks", str(ranks)])
+        said, error = done.stdout, done.stderr
+    assert said, error
+    assert json.loads(said.splitlines()[-1])["loss"] == pytest.approx(expected["loss"], rel=1e-12)
+
+
 def test_a_budget_below_the_weights_is_refused(trained, data):
     done = tiny.run([tiny.PROGRAM, "evaluate", trained[1], "--data", data, "--set", "run.precision=fp64",
                      "--set", "run.memory_budget=300 KiB"])

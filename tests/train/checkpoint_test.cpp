@@ -39,7 +39,7 @@ void save(const config::Job& job, const TrainState& state, const config::Job* sa
     fill(plans, store);
     comm::JointWork together(fabric, {7, all_ranks(job)}, comm::sign_interval(comm::FabricOptions{}.timeout));
     save_checkpoint(job, {{"config.json", "{}"}}, plans, state_part(plans, store, fabric.rank()), fabric.rank(),
-                    together, state);
+                    together, state, 1);
   });
   EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(job.run.ranks)));
 }
@@ -144,7 +144,7 @@ TEST_F(Checkpoint, WhatCodecsLostIsTakenBackByWhoSendsItStillAndElseAddedToTheGr
       fill_residuals(*store);
       comm::JointWork together(fabric, {7, all_ranks(of)}, comm::sign_interval(comm::FabricOptions{}.timeout));
       save_checkpoint(of, {{"config.json", "{}"}}, plans, state_part(plans, *store, fabric.rank()), fabric.rank(),
-                      together, state_);
+                      together, state_, 1);
     });
     EXPECT_EQ(ends, std::vector<std::string>(stores.size()));
     return stores;
