@@ -150,16 +150,21 @@ ModelConfig with_changes(const Job& job, const ModelConfig& model) {
   JobDraft given, result;
   given.job = job;
   result.job.model.config = model;
-  if (model.family == Family::gpt2 && !changed.empty())
-    user_error("{} can't be given with model.path = \"{}\": gpt2 has learned positions. Remove it.", changed.front(),
+  const auto position = std::ranges::find_if(changed, [](const std::string& name) {
+    return name.starts_with("model.rope_") || name == "model.max_positions";
+  });
+  if (model.family == Family::gpt2 && position != changed.end())
+    user_error("{} can't be given with model.path = \"{}\": gpt2 has learned positions. Remove it.", *position,
                job.model.path);
   const auto gives = [&](std::string_view name) { return std::ranges::find(changed, name) != changed.end(); };
   for (const Key<JobDraft>& key : job_keys())
     if (gives(key.name)) key.set(result, key.get(given));
   ModelConfig& config = result.job.model.config;
-  if (const std::string key = key_without_factor(config.rope_scaling, changed); !key.empty())
-    user_error("{}", no_factor(key));
-  if (config.family == Family::gpt2) return config;
+  if (const auto unread = unread_key(config.rope_scaling, changed)) user_error("{}", unread->fault);
+  if (config.family == Family::gpt2) {
+    if (config.attention == AttentionKind::unfused && !gives("model.dropout")) config.dropout = kGpt2Dropout;
+    return config;
+  }
   // A folder whose scaling, if any, knows no original context says the context at which its model was trained.
   const bool new_context = !has_original_context(model.rope_scaling) && has_original_context(config.rope_scaling);
   if (new_context && model.max_positions > 0 && !gives("model.rope_scaling.original_context"))

@@ -14,8 +14,7 @@
 namespace switchyard::config {
 namespace {
 
-constexpr i64 kMostRanks = 1 << 16;   // as run.ranks
-constexpr double kGpt2Dropout = 0.1;  // as Hugging Face's GPT2Config
+constexpr i64 kMostRanks = 1 << 16;  // as run.ranks
 
 class Resolver {
  public:
@@ -73,7 +72,7 @@ class Resolver {
   void copy_given_model_keys(ModelConfig base);
   void resolve_sources();
   void resolve_sources(const std::string& list, std::vector<DataSource>& sources);
-  void check_rope_scaling();
+  void check_unread_model_keys();
   void check_validation();
   void check_batch();
   void check_optimizer();
@@ -124,7 +123,7 @@ void Resolver::resolve_model_settings() {
                     "and ffn_size.",
                     model_preset_names()));
   }
-  if (!path) check_rope_scaling();
+  if (!path) check_unread_model_keys();
 }
 
 /// A model from a folder has its settings from that folder, but for those that change with the context.
@@ -205,13 +204,17 @@ void Resolver::resolve_sources(const std::string& list, std::vector<DataSource>&
   }
 }
 
-// Scaling is off without a factor: whoever gives another key of it has forgotten that one.
-void Resolver::check_rope_scaling() {
+void Resolver::check_unread_model_keys() {
+  const bool gpt2 = job_.model.config.family == Family::gpt2;
   std::vector<std::string> given;
-  for (const KeyInfo& key : job_keys())
+  for (const KeyInfo& key : job_keys()) {
     if (!draft_.misses(key.name)) given.push_back(key.name);
-  if (const std::string key = key_without_factor(job_.model.config.rope_scaling, given); !key.empty())
-    model_error(key, no_factor(key));
+    if (gpt2 && key.name.starts_with("model.rope_"))
+      refuse_unused(key.name, "gpt2 has learned positions. Set another model.architecture");
+  }
+  if (gpt2) return;
+  refuse_unused("model.gelu_tanh", "only gpt2 has GELU. Set model.architecture = \"gpt2\"");
+  if (const auto unread = unread_key(job_.model.config.rope_scaling, given)) model_error(unread->key, unread->fault);
 }
 
 void Resolver::check_validation() {
@@ -245,6 +248,11 @@ void Resolver::check_optimizer() {
   }
   if (constant || optimizer.schedule == Schedule::inverse_sqrt)
     refuse("optimizer.decay_steps", "\"cosine\", \"linear\" or \"wsd\"");
+  else if (optimizer.decay_steps > 0 && optimizer.decay_steps <= optimizer.warmup_steps)
+    error("optimizer.decay_steps",
+          fmt::format("optimizer.decay_steps = {} is not above warmup_steps = {}: after the warm-up the learning rate "
+                      "would be min_lr at once. Raise it, or leave it out.",
+                      optimizer.decay_steps, optimizer.warmup_steps));
   if (optimizer.schedule != Schedule::wsd) refuse("optimizer.cooldown_steps", "\"wsd\"");
 }
 

@@ -9,6 +9,8 @@ namespace switchyard::config {
 /// Whether the bucket's strategy is left to the planner. A job of which some buckets are has errors when resolved.
 bool is_auto(const BucketDraft& bucket);
 
+inline constexpr double kGpt2Dropout = 0.1;  // with unfused attention, as Hugging Face's GPT2Config
+
 struct Resolution {
   Job job;
   bool complete = false;  // model and strategies are free of errors, so that one can be checked against the other

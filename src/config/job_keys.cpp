@@ -44,7 +44,8 @@ Keys model_keys() {
       Row<kJob, &Job::model, &ModelSettings::path>(
           "model.path",
           "Folder with config.json and *.safetensors in Hugging Face's format; training continues from its weights. "
-          "Excludes preset and sizes; beside it, max_positions, rope_theta and rope_scaling may be changed.")
+          "Excludes preset and sizes; beside it, max_positions, rope_theta, rope_scaling, attention and dropout may be "
+          "changed.")
           .fallback("none")
           .same_function(),
       Model<&ModelConfig::family>("model.architecture", "Family of the model; it also decides biases and norms."),
@@ -132,13 +133,16 @@ Keys model_keys() {
           "model.attention",
           "fused: attention scores are never stored whole. unfused: they are stored, as in plain GPT-2, which takes "
           "memory in proportion to the squared lengths of documents.")
-          .same_function(),
+          .same_function()
+          .beside_path(),
       Model<&ModelConfig::dropout>(
           "model.dropout",
-          "gpt2 with unfused attention: dropout of attention weights, outputs of blocks and the embedding.")
+          "gpt2 with unfused attention: dropout of attention weights, outputs of blocks and the embedding. The dropout "
+          "in the config.json of model.path is not read.")
           .at_least(0)
           .below(1)
-          .fallback("0; gpt2 with unfused attention: 0.1"),
+          .fallback("0; gpt2 with unfused attention: 0.1")
+          .beside_path(),
       Model<&ModelConfig::initializer_range>("model.initializer_range", "Standard deviation of initial weights.")
           .at_least(0)
           .same_function(),

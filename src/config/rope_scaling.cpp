@@ -13,6 +13,21 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
+/// A field that some types read, and those.
+struct OwnField {
+  const char* name;
+  double RopeScaling::*value;
+  const char* types;
+};
+constexpr OwnField kOwnFields[] = {
+    {"low_freq_factor", &RopeScaling::low_freq_factor, "\"llama3\""},
+    {"high_freq_factor", &RopeScaling::high_freq_factor, "\"llama3\""},
+    {"beta_slow", &RopeScaling::beta_slow, "\"yarn\""},
+    {"beta_fast", &RopeScaling::beta_fast, "\"yarn\""},
+    {"attention_factor", &RopeScaling::attention_factor, "\"yarn\""},
+    {"original_context", &RopeScaling::original_context, "\"llama3\", \"yarn\" and \"dynamic\""},
+};
+
 /// Share of each frequency that is kept; the rest is divided by the factor. LLaMA 3.1: by the number of turns within
 /// the original context.
 std::vector<double> kept_by_llama3(const std::vector<double>& frequencies, const RopeScaling& scaling) {
@@ -63,15 +78,25 @@ std::string_view name_of(RopeScalingType type) {
   throw InternalError("name_of: unknown type of rotary scaling");
 }
 
-std::string key_without_factor(const RopeScaling& scaling, std::span<const std::string> given) {
+std::optional<UnreadKey> unread_key(const RopeScaling& scaling, std::span<const std::string> given) {
   const std::string section = "model.rope_scaling.";
-  if (scaling.factor != 0 || std::ranges::count(given, section + "factor") > 0) return "";
-  const auto key = std::ranges::find_if(given, [&](const std::string& name) { return name.starts_with(section); });
-  return key == given.end() ? "" : *key;
-}
-
-std::string no_factor(std::string_view key) {
-  return fmt::format("{} has no effect without model.rope_scaling.factor. Give one of at least 1, or remove it.", key);
+  const auto gives = [&](const std::string& key) { return std::ranges::count(given, key) > 0; };
+  if (scaling.factor == 0) {
+    const auto key = std::ranges::find_if(given, [&](const std::string& name) { return name.starts_with(section); });
+    if (key == given.end() || gives(section + "factor")) return std::nullopt;
+    return UnreadKey{
+        *key,
+        fmt::format("{} has no effect without model.rope_scaling.factor. Give one of at least 1, or remove it.", *key)};
+  }
+  const RopeScaling read = relevant(scaling);
+  for (const OwnField& field : kOwnFields) {
+    const std::string key = section + field.name;
+    if (gives(key) && scaling.*field.value != read.*field.value)
+      return UnreadKey{key, fmt::format("{} has no effect with model.rope_scaling.type = \"{}\", but with {}. Change "
+                                        "the type, or remove the key.",
+                                        key, name_of(scaling.type), field.types)};
+  }
+  return std::nullopt;
 }
 
 void validate(const RopeScaling& scaling) {
@@ -86,7 +111,11 @@ void validate(const RopeScaling& scaling) {
   };
   if (scaling.type == RopeScalingType::llama3)
     ordered("low_freq_factor", scaling.low_freq_factor, "high_freq_factor", scaling.high_freq_factor);
-  if (scaling.type == RopeScalingType::yarn) ordered("beta_slow", scaling.beta_slow, "beta_fast", scaling.beta_fast);
+  if (scaling.type != RopeScalingType::yarn) return;
+  ordered("beta_slow", scaling.beta_slow, "beta_fast", scaling.beta_fast);
+  if (!(scaling.attention_factor >= 0))
+    user_error("model.rope_scaling.attention_factor = {} must be above 0, or 0 for 0.1 ln(factor) + 1.",
+               scaling.attention_factor);
 }
 
 RopeScaling relevant(const RopeScaling& scaling) {

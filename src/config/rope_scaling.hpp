@@ -2,6 +2,7 @@
 // queries and keys. Formulas and names are those of Hugging Face's rope_scaling.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -42,11 +43,13 @@ struct Rotation {
 /// document: its tokens, which only `dynamic` reads.
 Rotation rotation(i64 head_dim, double theta, const RopeScaling& scaling, i64 document = 0);
 
-/// The key of rope_scaling among those that a job gives which has no effect, as neither the job nor its model gives a
-/// factor; empty: none.
-std::string key_without_factor(const RopeScaling& scaling, std::span<const std::string> given);
-/// What is wrong with such a key.
-std::string no_factor(std::string_view key);
+/// A key of rope_scaling that has no effect, and what is wrong with it.
+struct UnreadKey {
+  std::string key, fault;
+};
+/// One among the keys that a job gives: neither the job nor its model gives a factor, or the type reads other keys. A
+/// key that its type does not read may have its default, since the jobs that runs write down have all keys.
+std::optional<UnreadKey> unread_key(const RopeScaling& scaling, std::span<const std::string> given);
 
 /// "llama3", "linear", "yarn", "dynamic".
 std::string_view name_of(RopeScalingType type);

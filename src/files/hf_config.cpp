@@ -92,7 +92,9 @@ const RotaryFamily* find_rotary(std::string_view name) {
 /// YaRN's factor of queries and keys as transformers has it; 0: the one that follows from the factor.
 double yarn_attention_factor(const Keys& scaling, double factor) {
   const double m = scaling.number("mscale", 0), all = scaling.number("mscale_all_dim", 0);
-  if (scaling.has("attention_factor") || m == 0 || all == 0) return scaling.number("attention_factor", 0);
+  const double given = scaling.number("attention_factor", 0);
+  if (scaling.has("attention_factor") && !(given > 0)) scaling.refuse("attention_factor", "it must be above 0");
+  if (given > 0 || m == 0 || all == 0) return given;
   return (0.1 * m * std::log(factor) + 1) / (0.1 * all * std::log(factor) + 1);
 }
 
@@ -117,9 +119,11 @@ config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, cons
   } else if (type == "yarn") {
     result.type = config::RopeScalingType::yarn;
     if (!scaling.flag("truncate", true)) scaling.refuse("truncate", "only true is supported");
-    result.original_context = static_cast<double>(scaling.count(original, max_positions));
-    result.beta_fast = scaling.number("beta_fast", 32);
-    result.beta_slow = scaling.number("beta_slow", 1);
+    const auto known = [](double given, double absent) { return given == 0 ? absent : given; };  // as transformers
+    result.original_context = static_cast<double>(scaling.count(original, 0));
+    result.original_context = known(result.original_context, static_cast<double>(max_positions));
+    result.beta_fast = known(scaling.number("beta_fast", 0), 32);
+    result.beta_slow = known(scaling.number("beta_slow", 0), 1);
     result.attention_factor = yarn_attention_factor(scaling, result.factor);
   } else if (type == "dynamic") {
     result.type = config::RopeScalingType::dynamic;
@@ -130,18 +134,36 @@ config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, cons
   return result;
 }
 
+/// Of two places for a setting, the older and the newer versions of transformers read different ones.
+void refuse_other(const Keys& in, const char* key, bool same, std::string_view other) {
+  if (in.has(key) && !same) in.refuse(key, fmt::format("{} says something else; remove one of them", other));
+}
+
+/// The key of an object with the type of scaling, and that type.
+std::pair<const char*, std::string> scaling_type(const Keys& scaling) {
+  const char* const key = scaling.has("rope_type") ? "rope_type" : "type";
+  std::string type = scaling.text(key, "");
+  refuse_other(scaling, "type", scaling.text("type", "") == type, key);
+  if (!type.empty()) return {key, std::move(type)};
+  if (scaling.has("factor")) scaling.refuse("rope_type", "beside \"factor\", it must name the type of scaling");
+  return {key, "default"};
+}
+
 void read_rope(const Keys& keys, ModelConfig& model) {
-  model.rope_theta = keys.number("rope_theta", 10000);
-  if (keys.number("partial_rotary_factor", 1) != 1) keys.refuse("partial_rotary_factor", "only 1 is supported");
   // Newer configurations keep theta and scaling together.
   const auto parameters = keys.object("rope_parameters");
-  if (parameters) model.rope_theta = parameters->number("rope_theta", model.rope_theta);
+  model.rope_theta = (parameters && !keys.has("rope_theta") ? *parameters : keys).number("rope_theta", 10000);
   const auto scaling = keys.has("rope_scaling") ? keys.object("rope_scaling") : parameters;
+  for (const auto& object : {std::optional(keys), parameters, scaling}) {
+    if (!object) continue;
+    if (object->number("partial_rotary_factor", 1) != 1) object->refuse("partial_rotary_factor", "only 1 is supported");
+    refuse_other(*object, "rope_theta", object->number("rope_theta", 0) == model.rope_theta, "another \"rope_theta\"");
+    for (const char* layers : {"full_attention", "sliding_attention"})
+      if (object->has(layers)) object->refuse(layers, "only one rotation for all layers is supported");
+  }
   if (!scaling) return;
-  const char* key = scaling->has("rope_type") ? "rope_type" : "type";
-  const std::string type = scaling->text(key, "default");
-  if (type == "default") return;
-  model.rope_scaling = read_scaling(*scaling, key, type, model.max_positions);
+  const auto [key, type] = scaling_type(*scaling);
+  if (type != "default") model.rope_scaling = read_scaling(*scaling, key, type, model.max_positions);
 }
 
 /// Attention sees the whole document. Mistral's window of all layers bounds the context; windows of some layers are

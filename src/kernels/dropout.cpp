@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 #include "kernels/tensors.hpp"
 
@@ -27,7 +28,8 @@ at::Tensor hashed(at::Tensor x) {
 void dropout_choice(at::Tensor& kept, const at::Tensor& keys, const at::Tensor& columns, i64 site, double p) {
   const i64 rows = keys.size(0), width = columns.size(0);
   const i64 threshold = static_cast<i64>(std::lround(p * kValues));
-  const at::Tensor column = columns.mul(0x5851f42d4c957f2d).add_(site * 0x14057b7ef767814f).unsqueeze(0);
+  const auto offset = static_cast<i64>(static_cast<std::uint64_t>(site) * 0x14057b7ef767814fu);  // wraps
+  const at::Tensor column = columns.mul(0x5851f42d4c957f2d).add_(offset).unsqueeze(0);
   const i64 chunk = std::max<i64>(1, kElements / std::max<i64>(1, width));
   for (i64 row = 0; row < rows; row += chunk) {
     const i64 count = std::min(chunk, rows - row);

@@ -385,7 +385,7 @@ struct AdamWWork {
       const T g = slopes.at[k] * f.clip;
       first.at[k] = f.beta1 * first.at[k] + f.rest1 * g;
       second.at[k] = f.beta2 * second.at[k] + f.rest2 * (g * g);
-      values.at[k] = values.at[k] * f.decay - f.rate * first.at[k] / (std::sqrt(second.at[k] * f.correction2) + f.eps);
+      values.at[k] -= f.decay * values.at[k] + f.rate * first.at[k] / (std::sqrt(second.at[k] * f.correction2) + f.eps);
       store(rounded.at[k], static_cast<float>(values.at[k]));
     }
     p.put(row, column, values);

@@ -23,7 +23,7 @@ template <class T>
 AdamWFactors<T> factors_of(const AdamW& s, double clip) {
   const double first = 1 - std::pow(s.beta1, static_cast<double>(s.step)),
                second = 1 - std::pow(s.beta2, static_cast<double>(s.step));
-  return {static_cast<T>(1 - s.lr * s.weight_decay),
+  return {static_cast<T>(s.lr * s.weight_decay),
           static_cast<T>(s.beta1),
           static_cast<T>(s.beta2),
           static_cast<T>(1 - s.beta1),
@@ -43,7 +43,7 @@ SWITCHYARD_LOOPS void update(T* __restrict p, T* __restrict m, T* __restrict v, 
     const T v_new = f.beta2 * v[i] + f.rest2 * (g * g);
     m[i] = m_new;
     v[i] = v_new;
-    p[i] = p[i] * f.decay - f.rate * m_new / (sqrt_of(v_new * f.correction2) + f.eps);
+    p[i] -= f.decay * p[i] + f.rate * m_new / (sqrt_of(v_new * f.correction2) + f.eps);
   }
 }
 
@@ -90,10 +90,9 @@ void adamw_by_operators(at::Tensor& p, at::Tensor& m, at::Tensor& v, const at::T
                         double clip) {
   const auto f = factors_of<double>(s, clip);
   const at::Tensor g = grad.mul(clip);
-  p.mul_(f.decay);
   m.mul_(f.beta1).add_(g, f.rest1);
   v.mul_(f.beta2).add_(g.mul(g), f.rest2);
-  p.sub_(m.div(v.mul(f.correction2).sqrt_().add_(f.eps)), f.rate);
+  p.sub_(m.div(v.mul(f.correction2).sqrt_().add_(f.eps)).mul_(f.rate).add_(p, f.decay));
 }
 
 /// One kernel of libtorch for each update. It has a factor of the gradient, too, but in fp32 only.

@@ -13,8 +13,9 @@ struct AdamW {
 };
 
 /// One pass over n elements, in this order, with g = grad * clip:
-///   p *= 1 - lr * decay;  m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
-///   p -= lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
+///   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
+///   p -= lr * decay * p + lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
+/// In fp32 a factor 1 - lr * decay would have few digits of lr * decay, or none below 3e-8.
 /// p, m, v, grad (n) in the state dtype; grad may be changed.   compute_copy (n): p in compute precision, written if it
 /// is defined and not the same memory as p
 void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,

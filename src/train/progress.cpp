@@ -146,6 +146,7 @@ void Progress::count(const StepRecord& record) {
   tokens_ += record.tokens;
   seconds_ += record.time.count;
   emulated_ |= !record.emulated.empty();
+  skipped_ += record.skipped;
   if (record.skipped || !record.loss) return;
   if (!first_loss_) first_loss_ = record.loss;
   last_loss_ = record.loss;
@@ -161,6 +162,7 @@ void Progress::summarize() {
                                  format_count(static_cast<double>(tokens_)), emulated_ ? "an emulated " : "",
                                  format_duration({seconds_}), format_count(rate));
   if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, *last_loss_);
+  if (skipped_ > 0) text += fmt::format(", {} update{} skipped", skipped_, skipped_ == 1 ? "" : "s");
   out_ << wrapped_on_terminal(text, columns()) << '\n' << std::flush;
 }
 

@@ -55,7 +55,7 @@ class Progress {
   /// first.
   void say(const std::string& text, size_t indent = 0);
   /// After the last step: prints what all steps together did, if there were any: "12 steps, 96k tokens in 38 s (2.5k
-  /// tok/s), loss ...".
+  /// tok/s), loss ..., 1 update skipped".
   void summarize();
 
  private:
@@ -78,7 +78,7 @@ class Progress {
   i64 next_step_;
   std::deque<double> pace_;     // seconds of each of the last steps
   std::vector<Field> results_;  // of the last step
-  i64 steps_ = 0, tokens_ = 0;
+  i64 steps_ = 0, skipped_ = 0, tokens_ = 0;
   bool emulated_ = false;  // the seconds
   double seconds_ = 0;
   std::optional<double> first_loss_, last_loss_;

@@ -62,6 +62,25 @@ TEST(JobDraft, rope_scaling_without_a_factor_is_no_scaling) {
   EXPECT_EQ(job.model.config.rope_scaling.factor, 8);
 }
 
+TEST(JobDraft, rope_scaling_has_no_keys_of_another_type) {
+  const std::string wrong = "model.rope_scaling.original_context has no effect with model.rope_scaling.type = ";
+  const std::string keys = "rope_scaling = { type = \"linear\", factor = 2.0, original_context = 64 }\n";
+  EXPECT_THAT(error("[model]\npreset = \"3b\"\n" + keys + kRest), HasSubstr("job.toml:3: " + wrong));
+  Job job = job_from_toml("[model]\npath = \"x\"\n" + keys + kRest, "job.toml");
+  EXPECT_THAT(message_of([&] { resolve_model(job, model_preset("3b")); }), HasSubstr(wrong));
+}
+
+TEST(JobDraft, a_family_has_no_keys_of_another_one) {
+  const std::string sizes = "hidden_size = 32\nlayers = 2\nheads = 4\nvocab_size = 50\n";
+  EXPECT_THAT(error("[model]\narchitecture = \"gpt2\"\n" + sizes + "rope_theta = 7.0\n" + kRest),
+              HasSubstr("model.rope_theta = 7.0 has no effect: gpt2 has learned positions. Set another"));
+  EXPECT_THAT(error("[model]\narchitecture = \"gpt2\"\n" + sizes + "rope_scaling.factor = 2.0\n" + kRest),
+              HasSubstr("model.rope_scaling.factor = 2.0 has no effect: gpt2 has learned positions."));
+  EXPECT_THAT(error("[model]\nffn_size = 46\n" + sizes + "gelu_tanh = false\n" + kRest),
+              HasSubstr("model.gelu_tanh = false has no effect: only gpt2 has GELU."));
+  EXPECT_EQ(error("[model]\narchitecture = \"gpt2\"\n" + sizes + "rope_theta = 10000.0\n" + kRest), "no error");
+}
+
 TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   const auto resolved = [](const std::string& keys, ModelConfig folder) {
     folder.max_positions = 32;
@@ -96,6 +115,11 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   ModelConfig gpt2 = family_defaults(Family::gpt2);
   EXPECT_EQ(message_of([&] { resolved("rope_theta = 5e5\n", gpt2); }),
             "model.rope_theta can't be given with model.path = \"x\": gpt2 has learned positions. Remove it.");
+  gpt2.hidden_size = gpt2.ffn_size = gpt2.vocab_size = 8;
+  gpt2.heads = gpt2.kv_heads = gpt2.layers = 1;
+  gpt2.head_dim = 8;
+  EXPECT_EQ(resolved("attention = \"unfused\"\n", gpt2).dropout, 0.1);
+  EXPECT_EQ(resolved("attention = \"unfused\"\ndropout = 0.3\n", gpt2).dropout, 0.3);
   gpt2.layers = 1;
   EXPECT_EQ(resolved("", gpt2).max_positions, 32) << "learned positions do not grow";
 }
@@ -299,6 +323,10 @@ TEST(JobDraft, stored_scores_bring_dropout_to_gpt2) {
 TEST(JobDraft, the_learning_rate_does_not_rise_while_it_decays) {
   EXPECT_EQ(error_with("optimizer.min_lr=1"),
             "--set optimizer.min_lr=1: optimizer.min_lr = 1 is above lr = 0.0003. Lower it.");
+  EXPECT_THAT(
+      error(good_job(), {"optimizer.decay_steps=5", "optimizer.warmup_steps=5"}),
+      HasSubstr("optimizer.decay_steps = 5 is not above warmup_steps = 5: after the warm-up the learning rate "));
+  EXPECT_EQ(error(good_job(), {"optimizer.decay_steps=6", "optimizer.warmup_steps=5"}), "no error");
 }
 
 TEST(JobDraft, bucket_bounds_fall_and_reach_the_context) {

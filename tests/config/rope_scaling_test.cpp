@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "../message_of.hpp"
@@ -123,6 +124,33 @@ TEST(RopeScaling, its_fields_are_checked_when_its_type_reads_them) {
               HasSubstr("original_context = -1 must be above 0."));
   yarn.beta_slow = 40;
   EXPECT_EQ(error_after(yarn), "model.rope_scaling: beta_slow = 40 must be above 0 and below beta_fast = 32.");
+  EXPECT_EQ(error_after({.factor = 2, .type = RopeScalingType::yarn, .attention_factor = -1}),
+            "model.rope_scaling.attention_factor = -1 must be above 0, or 0 for 0.1 ln(factor) + 1.");
+}
+
+TEST(RopeScaling, a_key_that_nothing_reads_is_found) {
+  const std::string section = "model.rope_scaling.";
+  const std::vector<std::string> own[] = {{"low_freq_factor", "high_freq_factor", "original_context"},
+                                          {},
+                                          {"beta_fast", "beta_slow", "attention_factor", "original_context"},
+                                          {"original_context"}};
+  for (const auto type :
+       {RopeScalingType::llama3, RopeScalingType::linear, RopeScalingType::yarn, RopeScalingType::dynamic}) {
+    const RopeScaling all{3, 2, 5, 77, type, 9, 4, 1.5}, defaults{.factor = 3, .type = type};
+    for (const std::string key : {"factor", "type", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow",
+                                  "attention_factor", "original_context"}) {
+      const std::vector<std::string> given = {"model.heads", section + key};
+      const auto& reads = own[static_cast<size_t>(type)];
+      const bool read = key == "factor" || key == "type" || std::ranges::count(reads, key) > 0;
+      const auto unread = unread_key(all, given);
+      EXPECT_EQ(unread ? unread->key : "", read ? "" : section + key);
+      EXPECT_FALSE(unread_key(defaults, given)) << "jobs that runs write down have all keys";
+      EXPECT_EQ(unread_key(RopeScaling{.type = type}, given).has_value(), key != "factor");
+    }
+  }
+  EXPECT_EQ(unread_key({.factor = 2, .beta_fast = 8}, std::vector{section + "beta_fast"})->fault,
+            "model.rope_scaling.beta_fast has no effect with model.rope_scaling.type = \"llama3\", but with \"yarn\". "
+            "Change the type, or remove the key.");
 }
 
 }  // namespace

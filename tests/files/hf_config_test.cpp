@@ -131,6 +131,9 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
             (config::RopeScaling{.factor = 2.5, .type = RopeScalingType::linear}));
   config::RopeScaling yarn{.factor = 4, .original_context = 96, .type = RopeScalingType::yarn};
   EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4)"), yarn);
+  EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4,"beta_fast":0,"beta_slow":0,"original_max_position_embeddings":0)"),
+            yarn)
+      << "0 is no value for transformers either";
   yarn.attention_factor = (0.2 * std::log(4) + 1) / (0.3 * std::log(4) + 1);
   EXPECT_EQ(scaling_of(R"("type":"yarn","factor":4,"mscale":2,"mscale_all_dim":3)"), yarn);
   yarn = {.factor = 4,
@@ -145,6 +148,8 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
   EXPECT_EQ(scaling_of(R"("type":"dynamic","factor":2,"original_max_position_embeddings":24)"),
             (config::RopeScaling{.factor = 2, .original_context = 96, .type = RopeScalingType::dynamic}));
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default"}})").rope_scaling.factor, 0);
+  EXPECT_EQ(scaling_of(R"("type":"linear","rope_type":"linear","factor":2,"beta_fast":3,"mscale":4)").beta_fast, 32)
+      << "as transformers ignores the keys of other types";
 }
 
 TEST(ReadHfConfig, keeps_the_window_of_a_mistral) {
@@ -198,6 +203,20 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"llama","rope_scaling":{"type":"llama3","factor":2})",
          R"("rope_scaling.low_freq_factor" is absent: rotary scaling of type llama3)");
   expect(R"("model_type":"llama","partial_rotary_factor":0.5)", R"("partial_rotary_factor" is 0.5: only 1)");
+  expect(R"("model_type":"llama","rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5})",
+         R"("rope_parameters.partial_rotary_factor" is 0.5: only 1)");
+  expect(R"("model_type":"qwen3","rope_parameters":{"full_attention":{"rope_theta":7}})",
+         R"("rope_parameters.full_attention" is {"rope_theta":7}: only one rotation for all layers)");
+  expect(R"("model_type":"llama","rope_scaling":{"factor":8})",
+         R"("rope_scaling.rope_type" is absent: beside "factor", it must name the type of scaling.)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"linear","rope_type":"dynamic","factor":8})",
+         R"("rope_scaling.type" is "linear": rope_type says something else; remove one of them.)");
+  expect(R"("model_type":"llama","rope_theta":5,"rope_parameters":{"rope_theta":7})",
+         R"("rope_parameters.rope_theta" is 7: another "rope_theta" says something else)");
+  expect(R"("model_type":"llama","rope_scaling":{"rope_type":"default","rope_theta":7})",
+         R"("rope_scaling.rope_theta" is 7: another "rope_theta" says something else)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"yarn","factor":2,"attention_factor":0})",
+         R"("rope_scaling.attention_factor" is 0: it must be above 0.)");
   expect(R"("model_type":"llama","quantization_config":{})", R"("quantization_config" is {}: quantized weights)");
 }
 

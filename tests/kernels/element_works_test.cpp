@@ -183,7 +183,7 @@ TEST(ElementWorks, SumSquaresOfFlatTensorsInFp64) {
 }
 
 TEST(ElementWorks, AreAdamW) {
-  const AdamWFactors<double> factors{0.99, 0.9, 0.95, 0.1, 0.05, 3e-3, 1.5, 1e-8, 0.7};
+  const AdamWFactors<double> factors{0.01, 0.9, 0.95, 0.1, 0.05, 3e-3, 1.5, 1e-8, 0.7};
   for (const auto type : {at::kDouble, at::kFloat})
     for (const bool copies : {false, true}) {
       const at::Tensor p = on_host({kFlat}, type, 1, 0), m = on_host({kFlat}, type, 2, 0),
@@ -192,7 +192,7 @@ TEST(ElementWorks, AreAdamW) {
       const at::Tensor g = grad.mul(factors.clip), m_new = m.mul(factors.beta1).add(g, factors.rest1),
                        v_new = v.mul(factors.beta2).add(g.mul(g), factors.rest2),
                        p_new =
-                           p.mul(factors.decay)
+                           p.mul(1 - factors.decay)
                                .sub(m_new.div(v_new.mul(factors.correction2).sqrt().add(factors.eps)), factors.rate);
       with_state_element(p, [&]<class T>() {
         const auto f = [&](double AdamWFactors<double>::*factor) { return static_cast<T>(factors.*factor); };

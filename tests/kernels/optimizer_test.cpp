@@ -41,6 +41,23 @@ TEST(Optimizer, ThreeUpdatesFollowTheFormula) {
   }
 }
 
+TEST(Optimizer, ASmallDecayIsNotRoundedAway) {
+  const auto start = random({5000}, at::kFloat, 1).abs_(), noise = random({50, 5000}, at::kFloat, 2);
+  const auto lost_with = [&](double weight_decay) {
+    auto p = start.clone(), m = filled({5000}, at::kFloat, 0), v = filled({5000}, at::kFloat, 0);
+    at::Tensor none;
+    AdamW s{.lr = 2e-6, .weight_decay = weight_decay};
+    for (s.step = 1; s.step <= 50; ++s.step)  // the noise rounds up and down
+      adamw(p, m, v, none, noise.select(0, s.step - 1).clone(), s, 1);
+    return start.sub(p).to(at::kDouble).sum().item<double>();
+  };
+  const double sum = start.to(at::kDouble).sum().item<double>(), without = lost_with(0);
+  for (const double weight_decay : {0.01, 0.1}) {
+    const double decay = 50 * 2e-6 * weight_decay * sum;
+    EXPECT_NEAR(lost_with(weight_decay) - without, decay, 0.15 * decay) << weight_decay;
+  }
+}
+
 TEST(Optimizer, AnUpdateIsFourOperatorsOnADevice) {
   auto p = random({9}, at::kFloat, 1), m = filled({9}, at::kFloat, 0), v = filled({9}, at::kFloat, 0),
        compute_copy = hole({9}, at::kBFloat16);

@@ -176,7 +176,7 @@ TEST_F(ProgressTest, ASummaryHasAllStepsOfTheRun) {
   progress.step_done(record);
   out_.str("");
   progress.summarize();
-  EXPECT_EQ(out_.str(), "3 steps, 180k tokens in 2 min 00 s (1.5k tok/s), loss 4.1230 -> 3.5000\n");
+  EXPECT_EQ(out_.str(), "3 steps, 180k tokens in 2 min 00 s (1.5k tok/s), loss 4.1230 -> 3.5000, 1 update skipped\n");
 }
 
 TEST_F(ProgressTest, EmulatedTimesAreCalledSoAndTheTimeLeftIsThatOnTheClock) {
