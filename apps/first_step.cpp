@@ -66,6 +66,7 @@ PlannedStep planned_step(const config::Job& job, const compiler::Plans& plans, i
                                       : compiler::planned_batch(settings, index, lengths, used);
   compiler::StepPlanner planner(settings, plans, std::move(plan), std::move(lengths));
   planner.keep_to_budget();
+  if (settings.memory_budget > 0) planner.peak();
   return std::move(planner).step();
 }
 

@@ -211,14 +211,13 @@ class Trial {
     return std::accumulate(seconds_.begin(), seconds_.end(), 0.0) / static_cast<double>(seconds_.size());
   }
 
+  /// Whether all steps are within the budget.
+  bool fits() const { return std::ranges::all_of(steps_, &compiler::StepPlanner::fits); }
+
   /// The highest of all steps.
-  i64 peak() const {
+  i64 peak() {
     i64 peak = 0;
-    for (const compiler::StepPlanner& planner : steps_) {
-      const PlannedStep& step = planner.step();
-      peak = std::max(peak, step.peak ? *step.peak
-                                      : compiler::rank_with_highest_peak(step.program, step.plan, plans_).second.total);
-    }
+    for (compiler::StepPlanner& step : steps_) peak = std::max(peak, step.peak());
     return peak;
   }
 
@@ -302,12 +301,13 @@ constexpr double kWorthPairs = 0.05;
 // The quickest first, those that don't fit last.
 std::tuple<bool, double, bool> order_of(const JudgedPlan& plan) { return {!plan.fits, plan.seconds, plan.own}; }
 
+// All but the peak of a plan that doesn't fit, which takes long to find.
 void finish(JudgedPlan& plan, Trial& trial) {
   trial.keep_to_budget();
   plan.seconds = trial.seconds();
-  plan.peak = trial.peak();
   plan.checkpoint_copy = checkpoint_copy(plan.job, trial.plans());
-  plan.fits = plan.job.run.memory_budget.count == 0 || plan.peak <= plan.job.run.memory_budget.count;
+  plan.fits = trial.fits();
+  if (plan.fits) plan.peak = trial.peak();
 }
 
 }  // namespace
@@ -318,12 +318,14 @@ JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Ha
   simulator::KnownSegments known;
   Trial trial(job, compiler::model_of(job, hardware.placement()), hardware, known, steps);
   finish(judged, trial);
+  judged.peak = trial.peak();
   return judged;
 }
 
 struct Contest::Entry {
   JudgedPlan plan;
-  std::unique_ptr<Trial> trial{};  // until its time within the budget is known
+  std::unique_ptr<Trial> trial{};   // until its time within the budget is known
+  std::unique_ptr<Trial> beyond{};  // then, if it doesn't fit
   std::exception_ptr failed{};
 };
 
@@ -427,14 +429,19 @@ void Contest::start(JudgedPlan plan) {
 // Keys take less memory where they pass along the rings in steps.
 void Contest::look_closely(Entry& entry) const {
   JudgedPlan& plan = entry.plan;
-  finish(plan, *std::exchange(entry.trial, nullptr));
+  std::unique_ptr<Trial> trial = std::exchange(entry.trial, nullptr);
+  finish(plan, *trial);
+  if (plan.fits) return;
+  entry.beyond = std::move(trial);
   std::optional<config::Job> steps = in_ring_steps(plan.job);
-  if (plan.fits || plan.own || !steps || steps->buckets == plan.job.buckets) return;
+  if (plan.own || !steps || steps->buckets == plan.job.buckets) return;
   JudgedPlan other = plan;
   other.job = std::move(*steps);
   other.name += kInSteps;
-  if (std::optional<JudgedPlan> fitting = quicker(std::move(other), std::numeric_limits<double>::infinity()))
+  if (std::optional<JudgedPlan> fitting = quicker(std::move(other), std::numeric_limits<double>::infinity())) {
     plan = *std::move(fitting);
+    entry.beyond = nullptr;
+  }
 }
 
 // Prefetching less to keep to the budget takes no less time, so one that isn't quicker before is left as it is.
@@ -481,6 +488,10 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
       const bool first = sizes.insert(entry.plan.job.buckets.size()).second;
       const bool wanted = i < listed || first || entry.plan.own;
       if (wanted) found.push_back(&entry);
+      if (wanted && entry.beyond) {
+        ++needed;
+        simulate(entry, [&entry] { entry.plan.peak = std::exchange(entry.beyond, nullptr)->peak(); });
+      }
       // Cores that are free look at the next ones, which often turn out to be wanted.
       if (!entry.trial || !(wanted || (needed > 0 && needed < workers_->count()))) continue;
       ++needed;

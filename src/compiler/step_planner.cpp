@@ -47,8 +47,13 @@ bool StepPlanner::keep_to_budget() {
   const int before = units_;
   std::optional<MemoryPeak> peak;
   while (!(peak = check_.peak_within(step_.program)) && units_ > 0) prefetch(check_.fewer_units(units_));
-  step_.peak = peak ? peak->total : rank_with_highest_peak(step_.program, step_.plan, plans_).second.total;
+  if (peak) step_.peak = peak->total;
   return units_ != before;
+}
+
+i64 StepPlanner::peak() {
+  if (!step_.peak) step_.peak = rank_with_highest_peak(step_.program, step_.plan, plans_).second.total;
+  return *step_.peak;
 }
 
 void StepPlanner::prefetch(int units) {

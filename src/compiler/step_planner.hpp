@@ -30,7 +30,7 @@ batch::StepPlan planned_batch(const StepSettings& settings, i64 index, std::span
 /// The same with all buckets.
 batch::StepPlan planned_batch(const StepSettings& settings, i64 index, std::span<const i64> lengths);
 
-/// peak: bytes of the rank with the highest peak, where the job has a budget.
+/// peak: bytes of the rank with the highest peak, if it was looked for.
 struct PlannedStep {
   std::vector<i64> lengths;  // tokens of each document
   batch::StepPlan plan;
@@ -45,6 +45,10 @@ class StepPlanner {
   StepPlanner(const StepSettings& settings, const Plans& plans, batch::StepPlan plan, std::vector<i64> lengths);
   /// Prefetches less if another rank exceeds the budget. Returns whether the program changed.
   bool keep_to_budget();
+  /// Whether all ranks are known to fit: there is no budget, or it has been kept to.
+  bool fits() const { return budget_ == 0 || (step_.peak && *step_.peak <= budget_); }
+  /// Bytes of the rank with the highest peak. What exceeds the budget takes longer to find.
+  i64 peak();
   const PlannedStep& step() const& { return step_; }
   PlannedStep step() && { return std::move(step_); }
 

@@ -15,7 +15,8 @@ struct AdamW {
 /// One pass over n elements, in this order, with g = grad * clip:
 ///   m = b1 m + (1 - b1) g;  v = b2 v + (1 - b2) g^2
 ///   p -= lr * decay * p + lr * (m / (1 - b1^step)) / (sqrt(v / (1 - b2^step)) + eps)
-/// In fp32 a factor 1 - lr * decay would have few digits of lr * decay, or none below 3e-8.
+/// In fp32 a factor 1 - lr * decay would have few digits of lr * decay, or none below 3e-8. (On devices the update is
+/// libtorch's, which rounds after the decay as well.)
 /// p, m, v, grad (n) in the state dtype; grad may be changed.   compute_copy (n): p in compute precision, written if it
 /// is defined and not the same memory as p
 void adamw(at::Tensor& p, at::Tensor& m, at::Tensor& v, at::Tensor& compute_copy, const at::Tensor& grad,

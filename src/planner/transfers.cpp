@@ -154,7 +154,9 @@ Transfers::Shares Transfers::shares_of(std::span<const Seats* const> tables, con
         own[t] = tables[t]->part(seat, group.param);
         if (std::ranges::count(parts_of_host_[t], *own[t]) == 0) parts_of_host_[t].push_back(*own[t]);
       }
-      const auto list = [](const std::optional<Rectangle>& one) { return std::span(&*one, one ? 1 : 0); };
+      const auto list = [](const std::optional<Rectangle>& one) {
+        return one ? std::span(&*one, 1) : std::span<const Rectangle>();
+      };
       if (own[0]) shares.of_users.push_back(area_outside(*own[0], list(own[1]), list(own[2])));
     }
     const auto& [needed, home, copies] = parts_of_host_;

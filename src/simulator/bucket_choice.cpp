@@ -60,6 +60,7 @@ ChosenStep BucketChooser::choose(i64 index, const std::vector<i64>& lengths) {
     // Prefetching less, to keep to the budget, takes no less time; and memory takes longer to find than time.
     if (best && fits(*best) && best->seconds <= next.seconds) continue;
     if (planner.keep_to_budget()) next.seconds = seconds();
+    if (budget > 0) planner.peak();
     next.step = std::move(planner).step();
     const bool better = !best || (fits(*best) ? fits(next) && next.seconds < best->seconds
                                               : fits(next) || *next.step.peak < *best->step.peak);
