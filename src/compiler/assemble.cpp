@@ -122,7 +122,7 @@ class Assembler {
         for (const int replica : members) idle_replica(p, replica);
     }
     if (options_.train) reduce(p);
-    last_runs_.push_back(last_runs());
+    if (p + 1 < static_cast<int>(plan_.phases.size())) last_runs_.push_back(last_runs());
   }
 
   // Replicas whose runs share gathers or reductions follow one order of items; any other has its own.
@@ -747,7 +747,7 @@ class Assembler {
   std::vector<Task> tasks_;
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: allocate and move tasks
   std::vector<std::vector<int>> runs_;                // [phase]: run and zero tasks
-  std::vector<std::vector<int>> last_runs_;           // [phase]: those that all others come before
+  std::vector<std::vector<int>> last_runs_;           // [phase but the last]: those that all others come before
   std::vector<std::vector<int>> reduced_;             // [phase]: gradients of runs to their owners
   std::vector<std::vector<int>> reductions_;          // [phase]: to home
   std::vector<int> broadcasts_;
