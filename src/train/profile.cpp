@@ -18,6 +18,7 @@
 #include "kernels/threads.hpp"
 #include "train/channels.hpp"
 #include "train/host_share.hpp"
+#include "train/lockstep.hpp"
 #include "train/profile_codecs.hpp"
 #include "train/profile_compute.hpp"
 #include "train/profile_links.hpp"
@@ -161,6 +162,10 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
           fabric, rank.device, [] { return DeviceChannels{{kLinkChannel}}; }, patient,
           [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
     }
+    if (!settings.emulated) {
+      progress.show("waiting for each other", 0);
+      hardware.device.lockstep_curve = profile_lockstep(barrier, settings.precisions.front(), rank, settings.quick);
+    }
     for (const Precision& precision : with_states(settings.precisions)) {
       const std::string what = fmt::format("operators in {}", name_of(precision));
       OperatorProfile operators =
@@ -169,7 +174,6 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
       hardware.device.rates[precision.compute] = {.matmul = operators.matmul,
                                                   .memory = memory_rate(operators.tables.at("copy"))};
       hardware.device.operators[precision.compute] = std::move(operators.tables);
-      hardware.device.lockstep_curve = std::move(operators.lockstep);
       hardware.device.alone_speedup = operators.alone_speedup;
       hardware.device.host_launch = operators.host_launch;
       mine.machine.speed_change = std::max(mine.machine.speed_change, operators.speed_change);

@@ -280,13 +280,6 @@ cluster::EfficiencyCurve settle(CallsOfSteps& steps, MeasurementBarrier& barrier
   return kept;
 }
 
-// The share of its speed that the slowest rank of each stretch keeps.
-cluster::EfficiencyCurve lockstep_of(const CallsOfSteps& settled, MeasurementBarrier& barrier) {
-  std::vector<Stretches> stretches = stretches_of(settled);
-  for (Stretches& of_length : stretches) of_length.taken = barrier.longest(of_length.taken);
-  return lockstep_curve(stretches);
-}
-
 // Work of a step besides operators, by elements.
 class Movers {
  public:
@@ -380,7 +373,6 @@ OperatorProfile profile_operators(MeasurementBarrier& barrier, Precision precisi
   }
   profile.host_launch = {barrier.mean({median(issues)})[0]};
   const cluster::EfficiencyCurve kept = settle(steps, barrier);
-  profile.lockstep = lockstep_of(steps, barrier);
   profile.matmul = {barrier.mean({median(rates)})[0]};
   of_rounds = barrier.mean(of_rounds);
   profile.speed_change = std::ranges::max(of_rounds) / std::ranges::min(of_rounds) - 1;

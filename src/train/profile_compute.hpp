@@ -14,13 +14,11 @@
 namespace switchyard::train {
 
 /// Tables by the names of operators; other work of a step has the names "adamw", "sum_of_squares", "zero", "copy",
-/// "add" (rows: elements). The tables have times without disturbance. lockstep: fraction of that speed which ranks keep
-/// that synchronize after so many seconds. matmul: rate of square matrix products; alone_speedup: how much faster these
-/// are while the other ranks wait. speed_change: by how much that rate rose from the slowest round of measurements to
-/// the fastest. host_launch: on a device, the host's time to issue an operator.
+/// "add" (rows: elements). matmul: rate of square matrix products; alone_speedup: how much faster these are while the
+/// other ranks wait. speed_change: by how much that rate rose from the slowest round of measurements to the fastest.
+/// host_launch: on a device, the host's time to issue an operator.
 struct OperatorProfile {
   std::map<std::string, cluster::OperatorTable> tables;
-  cluster::EfficiencyCurve lockstep{};
   FlopsPerSecond matmul{};
   double alone_speedup = 1, speed_change = 0;
   Seconds host_launch{};

@@ -17,8 +17,6 @@ namespace {
 
 constexpr double kLengthsApart =
     3.5;  // minimum ratio of document lengths, to separate the time of attention pairs from that of rows
-constexpr double kStretches[] = {1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
-constexpr size_t kFewestStretches = 8;
 constexpr double kShortestCall = 1e-6;  // seconds
 constexpr int kCallLengths = 14;        // half an order of magnitude each
 
@@ -39,23 +37,6 @@ std::pair<double, double> slopes(const std::vector<std::array<double, 3>>& point
   if (a >= 0 && b >= 0) return {a, b};
   if (yy == 0 || (b < 0 && xx > 0)) return {x / xx, 0};
   return {0, y / yy};
-}
-
-// Stretches of at least `seconds` and less than twice as many.
-Stretches stretches_of_length(const CallsOfSteps& steps, double seconds) {
-  Stretches found;
-  for (const std::vector<Call>& calls : steps)
-    for (size_t first = 0, end = 0; first < calls.size(); first = end) {
-      double sum = 0;
-      while (end < calls.size() && sum < seconds) sum += calls[end++].seconds;
-      if (sum < seconds || sum >= 2 * seconds) continue;
-      found.quiet.push_back(sum);
-      for (size_t round = 0; round < calls.front().rounds.size(); ++round) {
-        double& stretch = found.taken.emplace_back(0);
-        for (size_t call = first; call < end; ++call) stretch += calls[call].rounds[round];
-      }
-    }
-  return found;
 }
 
 }  // namespace
@@ -99,25 +80,6 @@ cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length)
     const auto& [quiet, taken] = by_length[length];
     if (quiet > 0)
       curve.add(kShortestCall * std::pow(10, (static_cast<double>(length) + 0.5) / 2), std::min(1.0, quiet / taken));
-  }
-  return curve;
-}
-
-std::vector<Stretches> stretches_of(const CallsOfSteps& steps) {
-  std::vector<Stretches> by_length;
-  for (const double seconds : kStretches) by_length.push_back(stretches_of_length(steps, seconds));
-  return by_length;
-}
-
-cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length) {
-  cluster::EfficiencyCurve curve;
-  for (const auto& [quiet, taken] : by_length) {
-    if (quiet.size() < kFewestStretches) continue;
-    const double rounds = static_cast<double>(taken.size()) / static_cast<double>(quiet.size()),
-                 all = std::reduce(quiet.begin(), quiet.end());
-    const double before = curve.points.empty() ? 0 : curve.points.back().share;
-    curve.add(all / static_cast<double>(quiet.size()),
-              std::max(before, rounds * all / std::reduce(taken.begin(), taken.end())));
   }
   return curve;
 }

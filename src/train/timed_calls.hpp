@@ -1,4 +1,4 @@
-// Evaluation of timed operator calls: tables by size, and the speed that ranks lose by waiting for one another.
+// Evaluation of timed operator calls: tables by size.
 #pragma once
 
 #include <map>
@@ -41,19 +41,6 @@ std::vector<CallsOfLength> calls_by_length(const CallsOfSteps& steps);
 /// gives its ranks less than a core, in periods, every long call and only some short ones are interrupted: the minimum
 /// time of a short call is that on a whole core.
 cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length);
-
-/// Stretches of consecutive calls of similar total length. quiet: undisturbed seconds of each stretch; taken: seconds
-/// in each round, stretch by stretch.
-struct Stretches {
-  std::vector<double> quiet, taken;
-};
-/// Stretches by length, from 0.1 ms to 0.3 s, about half an order of magnitude apart; some are empty where steps are
-/// short.
-std::vector<Stretches> stretches_of(const CallsOfSteps& steps);
-
-/// Fraction of undisturbed speed that ranks keep which wait for one another: quiet over taken seconds, by quiet
-/// seconds. `taken` must be the time of the slowest rank in each stretch. The curve rises with length.
-cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length);
 
 /// Tables with the median of equal calls. If the time depends on document lengths: seconds per row and per pair (or
 /// square) with the smallest relative error, neither below 0, if lengths differ enough to separate the two.

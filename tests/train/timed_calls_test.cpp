@@ -108,41 +108,5 @@ TEST(CallsByLength, take_any_length) {
   EXPECT_EQ(found.back().taken, 100);
 }
 
-// Calls of a bit more than 0.1 ms that took twice as long in one of two rounds.
-CallsOfSteps disturbed(int calls) {
-  return {std::vector<Call>(static_cast<size_t>(calls), call("a", 1, 1.05e-4, {2.1e-4, 1.05e-4}))};
-}
-
-TEST(StretchesOf, join_calls_until_they_are_long_enough) {
-  const std::vector<Stretches> found = stretches_of(disturbed(60));
-  ASSERT_EQ(found.size(), 8u) << "0.1 ms to 0.3 s";
-  const size_t counts[] = {60, 20, 6, 2, 0, 0, 0, 0};
-  for (size_t i = 0; i < found.size(); ++i) {
-    EXPECT_EQ(found[i].quiet.size(), counts[i]) << i;
-    EXPECT_EQ(found[i].taken.size(), 2 * counts[i]) << i;
-  }
-  EXPECT_NEAR(found[1].quiet[0], 3.15e-4, 1e-12);
-  EXPECT_NEAR(found[1].taken[0], 6.3e-4, 1e-12);
-  EXPECT_NEAR(found[1].taken[1], 3.15e-4, 1e-12);
-}
-
-TEST(StretchesOf, leave_out_what_is_far_too_long) {
-  const std::vector<Stretches> found = stretches_of({{call("a", 1, 1e-2, {1e-2}), call("b", 1, 1e-4, {1e-4})}});
-  EXPECT_EQ(found[0].quiet, (std::vector<double>{1e-4}));
-  EXPECT_EQ(found[4].quiet, (std::vector<double>{1e-2}));
-}
-
-TEST(LockstepCurve, has_the_remaining_speed_by_length) {
-  std::vector<Stretches> by_length = stretches_of(disturbed(90));
-  const cluster::EfficiencyCurve curve = lockstep_curve(by_length);
-  ASSERT_EQ(curve.points.size(), 3u) << "of 90, 30 and 9; three or none are too few";
-  for (const auto& point : curve.points) EXPECT_NEAR(point.share, 2.0 / 3, 1e-9);
-  EXPECT_NEAR(curve.points[1].size, 3.15e-4, 1e-12);
-  for (double& seconds : by_length[0].taken) seconds *= 2;
-  EXPECT_NEAR(lockstep_curve(by_length).points[0].share, 1.0 / 3, 1e-9);
-  for (double& seconds : by_length[2].taken) seconds *= 2;
-  EXPECT_NEAR(lockstep_curve(by_length).points[2].share, 2.0 / 3, 1e-9) << "the share doesn't fall with length";
-}
-
 }  // namespace
 }  // namespace switchyard::train

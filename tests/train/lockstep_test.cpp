@@ -1,0 +1,82 @@
+#include "train/lockstep.hpp"
+
+#include <gtest/gtest.h>
+
+#include <mutex>
+
+#include "train/ranks.hpp"
+
+namespace switchyard::train {
+namespace {
+
+TEST(LockstepCurve, has_the_median_of_all_rounds_by_length) {
+  const cluster::EfficiencyCurve curve = lockstep_curve({{1e-3, {0.5, 0.1, 0.6}}, {0.1, {0.75, 0.9, 0.7}}});
+  EXPECT_EQ(curve, (cluster::EfficiencyCurve{{{1e-3, 0.5}, {0.1, 0.75}}}));
+}
+
+TEST(LockstepCurve, rises_with_length) {
+  const cluster::EfficiencyCurve curve =
+      lockstep_curve({{1e-3, {0.5}}, {1e-2, {1}}, {0.03, {0.75}}, {0.1, {0.5}}, {0.3, {1}}});
+  EXPECT_EQ(curve, (cluster::EfficiencyCurve{{{1e-3, 0.5}, {1e-2, 0.75}, {0.03, 0.75}, {0.1, 0.75}, {0.3, 1}}}));
+}
+
+// A clock that only work and meetings move.
+thread_local double virtual_now = 0;
+double virtual_seconds() { return virtual_now; }
+
+// Two ranks whose stretches take one and three times as long in turn, each when the other one's doesn't, and meetings
+// of 5 us.
+std::vector<Stretches> in_turns(bool each_makes_up) {
+  constexpr double kUnit = 1e-6, kMeeting = 5e-6;
+  std::mutex mutex;
+  std::vector<std::vector<Stretches>> found(2);
+  on_ranks(2, {}, cluster::uniform(1, 2), {}, [&](comm::Fabric& fabric) {
+    MeasurementBarrier barrier(fabric);
+    virtual_now = 0;
+    int stretch = fabric.rank();
+    const Work work = [&](i64 units) {
+      virtual_now += (stretch++ % 2 == 0 ? 1 : 3) * static_cast<double>(units) * kUnit;
+    };
+    const auto meet = [&] {
+      const double slowest = barrier.longest({virtual_now})[0], mean = barrier.mean({virtual_now})[0];
+      virtual_now = (each_makes_up ? mean : slowest) + kMeeting;
+    };
+    const std::vector<Stretches> mine = timed_stretches(barrier, work, meet, 3, virtual_seconds);
+    const std::lock_guard lock(mutex);
+    found[static_cast<size_t>(fabric.rank())] = mine;
+  });
+  for (size_t length = 0; length < found[0].size(); ++length) {
+    EXPECT_EQ(found[0][length].seconds, found[1][length].seconds);
+    EXPECT_EQ(found[0][length].shares, found[1][length].shares);
+  }
+  return found[0];
+}
+
+TEST(TimedStretches, lose_what_the_slowest_takes_longer_than_the_mean) {
+  const std::vector<Stretches> found = in_turns(false);
+  ASSERT_EQ(found.size(), 6u);
+  EXPECT_NEAR(found.front().seconds, 1e-3, 1e-4);
+  EXPECT_NEAR(found.back().seconds, 0.3, 0.03);
+  for (const Stretches& one : found) {
+    ASSERT_EQ(one.shares.size(), 3u);
+    for (const double share : one.shares) EXPECT_NEAR(share, 2.0 / 3, 1e-6) << "meetings don't count";
+  }
+}
+
+TEST(TimedStretches, lose_nothing_where_a_rank_that_waited_is_quicker_for_it) {
+  for (const Stretches& one : in_turns(true))
+    for (const double share : one.shares) EXPECT_NEAR(share, 1, 1e-6);
+}
+
+TEST(ProfileLockstep, is_nothing_for_one_rank_and_a_rising_share_for_several) {
+  for (const int ranks : {1, 2})
+    on_ranks(ranks, {}, cluster::uniform(1, ranks), {}, [&](comm::Fabric& fabric) {
+      MeasurementBarrier barrier(fabric);
+      const cluster::EfficiencyCurve curve = profile_lockstep(barrier, {}, {}, true);
+      EXPECT_EQ(curve.points.size(), ranks == 1 ? 0u : 6u);
+      EXPECT_EQ(curve.error(), "");
+    });
+}
+
+}  // namespace
+}  // namespace switchyard::train
