@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/tuple_hash.hpp"
+#include "base/hash.hpp"
 #include "batch/ring_map.hpp"
 
 namespace switchyard::batch {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/fingerprint.hpp"
+#include "base/hash.hpp"
 #include "compiler/ring_keys.hpp"
 #include "compiler/wire.hpp"
 
@@ -14,11 +15,7 @@ namespace switchyard::compiler {
 namespace {
 
 struct Hash {
-  size_t operator()(const std::vector<i64>* key) const {
-    size_t hash = key->size();
-    for (const i64 number : *key) hash = (hash ^ static_cast<size_t>(number)) * 0x9e3779b97f4a7c15ull + (hash >> 29);
-    return hash;
-  }
+  size_t operator()(const std::vector<i64>* key) const { return RangeHash()(*key); }
 };
 struct Equal {
   bool operator()(const std::vector<i64>* a, const std::vector<i64>* b) const { return *a == *b; }

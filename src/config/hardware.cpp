@@ -406,9 +406,11 @@ std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
   if (ranks < 1 || ranks > kMostRanks)
     return fmt::format("{} ranks; at least 1 and at most {} are needed.", ranks, kMostRanks);
   if (hosts_given && ranks > capacity) {
-    const bool one = hardware.hosts == 1;
-    return fmt::format("{} ranks don't fit on {} host{} with {} devices{}. Set hosts to {}, or use at most {} ranks.",
-                       ranks, hardware.hosts, one ? "" : "s", devices, one ? "" : " each", needed, capacity);
+    const auto s = [](i64 number) { return number == 1 ? "" : "s"; };
+    return fmt::format(
+        "{} ranks don't fit on {} host{} with {} device{}{}. Use at most {} rank{}, or a cluster of {} hosts.", ranks,
+        hardware.hosts, s(hardware.hosts), devices, s(devices), hardware.hosts == 1 ? "" : " each", capacity,
+        s(capacity), needed);
   }
   if (ranks > devices && ranks % devices != 0)
     return fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.", ranks,

@@ -4,17 +4,10 @@
 #include <unordered_map>
 
 #include "base/errors.hpp"
+#include "base/hash.hpp"
 
 namespace switchyard::layout {
 namespace {
-
-struct MembersHash {
-  size_t operator()(const std::vector<int>& members) const {
-    size_t hash = members.size();
-    for (const int member : members) hash = (hash ^ static_cast<size_t>(member)) * 0x9E3779B97F4A7C15ULL;
-    return hash;
-  }
-};
 
 /// Order in which boxes that can be joined along `dim` become neighbours.
 bool before_along(const Box& a, const Box& b, size_t dim) {
@@ -94,7 +87,7 @@ std::vector<Region> overlay(std::span<const Box> boxes, const Narrow& narrow) {
   for (size_t b = 0; b < boxes.size(); ++b) {
     grid.each_cell(boxes[b], [&](size_t cell) { members[cell].push_back(static_cast<int>(b)); });
   }
-  std::unordered_map<std::vector<int>, std::vector<Box>, MembersHash> by_members;
+  std::unordered_map<std::vector<int>, std::vector<Box>, RangeHash> by_members;
   for (size_t cell = 0; cell < members.size(); ++cell) {
     if (narrow && !members[cell].empty()) narrow(members[cell]);
     if (!members[cell].empty()) by_members[std::move(members[cell])].push_back(grid.cell(cell));

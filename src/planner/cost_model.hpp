@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/tuple_hash.hpp"
+#include "base/hash.hpp"
 #include "batch/packing.hpp"
 #include "planner/replicas.hpp"
 #include "planner/ring_loads.hpp"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/tuple_hash.hpp"
+#include "base/hash.hpp"
 #include "cluster/hardware.hpp"
 #include "compiler/assemble.hpp"
 #include "config/model.hpp"

@@ -126,47 +126,6 @@ double Transfers::across(double bytes, double messages, const Codings& codings) 
   return std::min(seconds(bytes), seconds(bytes * coding.size) + bytes / shared_by_ * coding.seconds);
 }
 
-// stages: of the users and of the possible holders, in each table.
-Transfers::Shares Transfers::shares_of(std::span<const Seats* const> tables, const ParamGroups& groups,
-                                       const Stages& stages, size_t begin, size_t end) const {
-  Shares shares{.stage = stages};
-  int last_adapter = -1;
-  for (size_t rank = begin; rank < end; ++rank) {
-    for (size_t t = 1; t < tables.size(); ++t)
-      if (tables[t]->of_rank[rank].stage == stages[t]) {
-        ++shares.holders;
-        break;
-      }
-    if (tables[0]->of_rank[rank].stage != stages[0]) continue;
-    ++shares.users;
-    if (const int adapter = static_cast<int>(rank - begin) / shared_by_;
-        std::exchange(last_adapter, adapter) != adapter)
-      ++shares.adapters;
-  }
-  if (shares.users == 0) return shares;
-  for (const ParamGroup& group : groups.list) {
-    for (std::vector<Rectangle>& parts : parts_of_host_) parts.clear();
-    for (size_t rank = begin; rank < end; ++rank) {
-      std::array<std::optional<Rectangle>, kTables> own;
-      for (size_t t = 0; t < tables.size(); ++t) {
-        const Seat& seat = tables[t]->of_rank[rank];
-        if (seat.stage != stages[t]) continue;
-        own[t] = tables[t]->part(seat, group.param);
-        if (std::ranges::count(parts_of_host_[t], *own[t]) == 0) parts_of_host_[t].push_back(*own[t]);
-      }
-      const auto list = [](const std::optional<Rectangle>& one) {
-        return one ? std::span(&*one, 1) : std::span<const Rectangle>();
-      };
-      if (own[0]) shares.of_users.push_back(area_outside(*own[0], list(own[1]), list(own[2])));
-    }
-    const auto& [needed, home, copies] = parts_of_host_;
-    double of_host = 0;
-    for (const Rectangle& one : needed) of_host += area_outside(one, home, copies);
-    shares.of_host.push_back(of_host);
-  }
-  return shares;
-}
-
 // Where parts are nested and only home cuts them into slices, all of a part's slices lie alike to what others hold.
 std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> tables, bool nested) const {
   bool alike = nested;
@@ -195,6 +154,62 @@ std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> 
       ++known->count;
   }
   return hosts;
+}
+
+const Transfers::Shares& Transfers::shares_of(std::span<const Seats* const> tables, const ParamGroups& groups,
+                                              const Stages& stages, std::span<const Seat> seats) const {
+  const size_t ranks = seats.size() / tables.size();
+  const auto seat_on_stage = [&](size_t t, size_t rank) {
+    const Seat& seat = seats[t * ranks + rank];
+    return seat.stage == stages[t] ? &seat : nullptr;
+  };
+  shares_key_.assign(1, reinterpret_cast<std::uintptr_t>(&groups));
+  for (size_t t = 0; t < tables.size(); ++t) {
+    shares_key_.push_back(static_cast<std::uint64_t>(tables[t]->slices));
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      constexpr std::uint64_t kMost = 1 << 21;  // ranks
+      const Seat* seat = seat_on_stage(t, rank);
+      const auto code = [&](int number) { return static_cast<std::uint64_t>(number); };
+      shares_key_.push_back(seat ? 1 + (code(seat->place) * kMost + code(seat->slice)) * kMost + code(seat->apart) : 0);
+    }
+  }
+  const auto [it, fresh] = shares_.try_emplace(shares_key_);
+  Shares& shares = it->second;
+  if (!fresh) return shares;
+  int last_adapter = -1;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    for (size_t t = 1; t < tables.size(); ++t)
+      if (seat_on_stage(t, rank)) {
+        ++shares.holders;
+        break;
+      }
+    if (!seat_on_stage(0, rank)) continue;
+    ++shares.users;
+    if (const int adapter = static_cast<int>(rank) / shared_by_; std::exchange(last_adapter, adapter) != adapter)
+      ++shares.adapters;
+  }
+  if (shares.users == 0) return shares;
+  for (const ParamGroup& group : groups.list) {
+    for (std::vector<Rectangle>& parts : parts_of_host_) parts.clear();
+    for (size_t rank = 0; rank < ranks; ++rank) {
+      std::array<std::optional<Rectangle>, kTables> own;
+      for (size_t t = 0; t < tables.size(); ++t) {
+        const Seat* seat = seat_on_stage(t, rank);
+        if (!seat) continue;
+        own[t] = tables[t]->part(*seat, group.param);
+        if (std::ranges::count(parts_of_host_[t], *own[t]) == 0) parts_of_host_[t].push_back(*own[t]);
+      }
+      const auto list = [](const std::optional<Rectangle>& one) {
+        return one ? std::span(&*one, 1) : std::span<const Rectangle>();
+      };
+      if (own[0]) shares.of_users.push_back(area_outside(*own[0], list(own[1]), list(own[2])));
+    }
+    const auto& [needed, home, copies] = parts_of_host_;
+    double of_host = 0;
+    for (const Rectangle& one : needed) of_host += area_outside(one, home, copies);
+    shares.of_host.push_back(of_host);
+  }
+  return shares;
 }
 
 Transfers::Lack Transfers::Shares::of(const ParamGroups& groups, size_t kind) const {
@@ -252,16 +267,13 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
     for (size_t rank = begin; rank < end; ++rank)
       if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0)
         stages.push_back(stage);
-    std::vector<Shares> known;
     for (size_t c = 0; c < classes.size(); ++c) {
       const int adapters = adapters_of(classes[c]);
       sums[c].senders += host.count * adapters;
       Stages stage = classes[c].stage;
       if (std::ranges::count(stages, stage[0]) == 0) continue;
       if (adapters == 0) stage = {stage[0], kNowhere, kNowhere};  // where the host has nothing, its users are alike
-      auto shares = std::ranges::find(known, stage, &Shares::stage);
-      if (shares == known.end()) shares = known.insert(shares, shares_of(tables, groups, stage, begin, end));
-      const Lack lack = shares->of(groups, classes[c].kind);
+      const Lack lack = shares_of(tables, groups, stage, host.seats).of(groups, classes[c].kind);
       sums[c].crossing += host.count * lack.of_host;
       sums[c].of_adapter = std::max(sums[c].of_adapter, lack.of_adapter);
       sums[c].inside = std::max(sums[c].inside, lack.inside);

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/tuple_hash.hpp"
+#include "base/hash.hpp"
 #include "planner/coding.hpp"
 #include "planner/space.hpp"
 #include "planner/timeline.hpp"
@@ -101,7 +101,6 @@ class Transfers {
   };
   /// Shares of the parameters of each group that a host lacks and that each of its users lacks.
   struct Shares {
-    Stages stage = {};
     int holders = 0, users = 0, adapters = 0;   // adapters: of the users
     std::vector<double> of_host{}, of_users{};  // by group; by group and user
     Lack of(const ParamGroups& groups, size_t kind) const;
@@ -116,15 +115,16 @@ class Transfers {
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes, const Codings& codings) const;
   double across(double bytes, double messages, const Codings& codings) const;
-  Shares shares_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages, size_t begin,
-                   size_t end) const;
   /// Hosts whose seats lie alike to each other, so that they lack as much: their number, the first rank of one of them.
   struct Hosts {
     size_t begin = 0;
     int count = 0;
-    std::vector<Seat> seats{};
+    std::vector<Seat> seats{};  // of one of them, table by table
   };
   std::vector<Hosts> hosts_of(std::span<const Seats* const> tables, bool nested) const;
+  /// seats: of the host, table by table. stages: of the users and of the possible holders, in each table.
+  const Shares& shares_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
+                          std::span<const Seat> seats) const;
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
                                  i64 element, const Codings& codings) const;
   double last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const;
@@ -147,6 +147,10 @@ class Transfers {
   mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
   // By placement_key, cuts and what is apart.
   mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int, Apart>, Seats, TupleHash> seats_;
+  // By all that they depend on: the groups, and of each table the slices of a part and the seats on its stage.
+  using SharesKey = std::vector<std::uint64_t>;
+  mutable std::unordered_map<SharesKey, Shares, RangeHash> shares_;
+  mutable SharesKey shares_key_;
   mutable std::array<std::vector<Rectangle>, kTables> parts_of_host_;  // distinct ones, by table
 };
 

@@ -10,7 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/tuple_hash.hpp"
+#include "base/hash.hpp"
 #include "planner/layer_codes.hpp"
 
 namespace switchyard::planner {

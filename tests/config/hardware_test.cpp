@@ -126,10 +126,11 @@ TEST(HardwareFile, the_ranks_asked_for_get_whole_hosts_or_a_part_of_one) {
   EXPECT_EQ(taken(3), std::pair(1, 3));
   EXPECT_EQ(taken(1), std::pair(1, 1));
   EXPECT_EQ(error(kGood, 6), "my.toml: 6 ranks are not a whole number of hosts with 4 devices each. Use 4 or 8 ranks.");
-  EXPECT_EQ(error(kGood, 12),
-            "my.toml:2: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
+  EXPECT_EQ(
+      error(kGood, 12),
+      "my.toml:2: 12 ranks don't fit on 2 hosts with 4 devices each. Use at most 8 ranks, or a cluster of 3 hosts.");
   EXPECT_EQ(error(with("hosts = 2", "hosts = 1"), 5),
-            "my.toml:2: 5 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
+            "my.toml:2: 5 ranks don't fit on 1 host with 4 devices. Use at most 4 ranks, or a cluster of 2 hosts.");
   EXPECT_EQ(error(kGood, 0), "my.toml: 0 ranks; at least 1 and at most 1000000 are needed.");
 }
 
@@ -464,9 +465,9 @@ TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
   EXPECT_EQ(message_of([] { load_hardware("/"); }), "cluster \"/" + rest) << "a folder";
   EXPECT_EQ(message_of([] { load_hardware("a100-80g", 12); }),
             "clusters/a100-80g.toml: 12 ranks are not a whole number of hosts with 8 devices each. Use 8 or 16 ranks.");
-  EXPECT_EQ(
-      message_of([] { load_hardware("demo", 8); }),
-      "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Set hosts to 2, or use at most 4 ranks.");
+  EXPECT_EQ(message_of([] { load_hardware("demo", 8); }),
+            "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Use at most 4 ranks, or a cluster of 2 "
+            "hosts.");
 }
 
 TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {
@@ -492,7 +493,7 @@ TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {
   EXPECT_EQ(message_of([&] { load_hardware("demo:2x4"); }),
             "cluster demo has no [links.inter_host], which the 2 hosts of 2x4 need. Add it.");
   EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x4", 12); }),
-            "2x4: 12 ranks don't fit on 2 hosts with 4 devices each. Set hosts to 3, or use at most 8 ranks.");
+            "2x4: 12 ranks don't fit on 2 hosts with 4 devices each. Use at most 8 ranks, or a cluster of 3 hosts.");
 }
 
 TEST(LoadCluster, takes_a_topology_or_a_cluster) {
