@@ -15,9 +15,9 @@
 namespace switchyard::train {
 namespace {
 
-constexpr double kLengths[] = {1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1};  // seconds
-constexpr double kOfLength = 0.2;                                    // seconds of the stretches of a length in a round
-constexpr double kUnitsTimed = 0.05;                                 // seconds
+constexpr double kLengths[] = {1e-3, 1e-2, 1e-1, 3e-1};  // seconds
+constexpr double kOfLength = 0.1;                        // seconds of the stretches of a length in a round
+constexpr double kUnitsTimed = 0.05;                     // seconds
 constexpr i64 kSomeUnits = 16;
 constexpr int kMeetings = 100;
 constexpr int kRounds = 5, kQuickRounds = 2;
