@@ -267,13 +267,17 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
     for (size_t rank = begin; rank < end; ++rank)
       if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0)
         stages.push_back(stage);
+    const Shares* shares = nullptr;  // of the stages of the class before, which often has the same
+    Stages of_shares{};
     for (size_t c = 0; c < classes.size(); ++c) {
       const int adapters = adapters_of(classes[c]);
       sums[c].senders += host.count * adapters;
       Stages stage = classes[c].stage;
       if (std::ranges::count(stages, stage[0]) == 0) continue;
       if (adapters == 0) stage = {stage[0], kNowhere, kNowhere};  // where the host has nothing, its users are alike
-      const Lack lack = shares_of(tables, groups, stage, host.seats).of(groups, classes[c].kind);
+      if (!shares || stage != of_shares) shares = &shares_of(tables, groups, stage, host.seats);
+      of_shares = stage;
+      const Lack lack = shares->of(groups, classes[c].kind);
       sums[c].crossing += host.count * lack.of_host;
       sums[c].of_adapter = std::max(sums[c].of_adapter, lack.of_adapter);
       sums[c].inside = std::max(sums[c].inside, lack.inside);
