@@ -5,7 +5,8 @@
                            [--intra 2gbit] [--cores 0.45] [--hosts 2] [--slots 2] [--rounds 2] [--steps 4]
                            [--tokens 8192] [--out FOLDER]
 
-TABLE: zeropp (3-D parallelism, ZeRO-3, ZeroPP) or codecs (policies of compressed communication under one strategy).
+TABLE: zeropp (3-D parallelism, ZeRO-3, ZeroPP) or codecs (policies of compressed communication under one strategy; on
+--hosts 4 --slots 1 all that it sends crosses).
 TOOL, DATA and the job are those of bench/demo_on_hosts.py. The hosts are profiled over TCP. A run's time is that of its
 median step, without the first, which touches fresh memory; a row has the median of the rounds, and beside the first
 way the ratio of each round. error: of the simulated median step. Writes TABLE_on_hosts.md to --out. Exit status 1: the
@@ -22,7 +23,8 @@ from compression_policies import POLICIES
 from demo_on_hosts import add_hosts, hosts_of, profiled, write_job, write_page
 from machine_jobs import call, median, seconds_of
 
-HYBRID = "dp=2,pp=2,zero=3"  # its gradients, activations and parameters all cross to the other host
+# Its gradients, activations and parameters cross between hosts of one rank; between two hosts of two, activations do.
+HYBRID = "dp=2,pp=2,zero=3"
 TABLES = {
     "zeropp": ("ZeroPP beside 3-D parallelism and ZeRO-3 on test hosts",
                {name: (name, {}) for name in ("tp=2,pp=2", "dp=2,pp=2", "dp=2,tp=2", "dp=4,zero=3",

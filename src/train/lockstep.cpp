@@ -1,5 +1,6 @@
 #include "train/lockstep.hpp"
 
+#include <ATen/Parallel.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/rand.h>
@@ -27,7 +28,8 @@ class Units {
  public:
   Units(DType type, const at::Device& device) : device_(device) {
     const kernels::MemoryScope outside(nullptr);
-    const int64_t size = device.is_cpu() ? 64 : 1024;
+    // Several threads share only what is worth it.
+    const int64_t size = !device.is_cpu() ? 1024 : at::get_num_threads() == 1 ? 64 : 256;
     factor_ = at::rand({size, size}, at::TensorOptions().dtype(runtime::scalar_type(type)).device(device));
     product_ = at::empty_like(factor_);
     results_ = at::rand({kSomeUnits, size, size}, factor_.options());
