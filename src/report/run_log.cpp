@@ -118,4 +118,11 @@ std::vector<double> values_of(const Steps& steps, const std::string& name) {
   return values;
 }
 
+std::optional<double> value_at(const Steps& steps, const std::string& name, i64 step) {
+  const auto place = std::ranges::lower_bound(steps.step, step);
+  const auto series = std::ranges::find(steps.series, name, &Series::name);
+  if (place == steps.step.end() || *place != step || series == steps.series.end()) return std::nullopt;
+  return series->values[static_cast<size_t>(place - steps.step.begin())];
+}
+
 }  // namespace switchyard::report

@@ -25,5 +25,7 @@ void add_validations(RunLog& log, const std::string& text, const std::string& or
 
 /// The present values of a column, in order; empty if there is no such column.
 std::vector<double> values_of(const Steps& steps, const std::string& name);
+/// The value of a column in a step, if there is one.
+std::optional<double> value_at(const Steps& steps, const std::string& name, i64 step);
 
 }  // namespace switchyard::report

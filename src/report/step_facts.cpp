@@ -205,7 +205,14 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
                     .ranks = static_cast<int>(strategy.strategy.ranks().size()),
                     .replicas = static_cast<int>(strategy.replicas.size())});
   }
-  const std::vector<batch::BucketSpec> used = batch::used_buckets(plan, compiler::bucket_specs(job, plans));
+  const std::vector<batch::BucketSpec> all = compiler::bucket_specs(job, plans);
+  const std::vector<batch::BucketSpec> used = batch::used_buckets(plan, all);
+  i64 longer_than = 0;
+  const std::vector<batch::BucketSpec>& ranges = job.run.choose_buckets ? used : all;
+  for (auto bucket = ranges.rbegin(); bucket != ranges.rend(); ++bucket) {
+    rows[static_cast<size_t>(bucket->strategy)].min_length = longer_than + 1;
+    longer_than = bucket->max_length;
+  }
   for (const i64 length : lengths) {
     BucketRow& row = rows[static_cast<size_t>(used[static_cast<size_t>(batch::bucket_of(length, used))].strategy)];
     ++row.documents;

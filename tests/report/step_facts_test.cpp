@@ -22,6 +22,8 @@ TEST(Buckets, count_documents_tokens_and_padding_of_the_plan) {
   EXPECT_EQ(rows[0].replicas, 1);
   EXPECT_EQ(rows[1].replicas, 4);
   EXPECT_EQ(rows[1].ranks, 4);
+  EXPECT_EQ(rows[0].min_length, 33);
+  EXPECT_EQ(rows[1].min_length, 1);
   const double computed = static_cast<double>(rows[0].computed + rows[1].computed);
   EXPECT_NEAR(1 - static_cast<double>(rows[0].tokens + rows[1].tokens) / computed, batch::padding_share(step.plan),
               1e-12);
@@ -49,6 +51,18 @@ TEST(Buckets, without_documents_have_zeros) {
   EXPECT_EQ(rows[1].documents, 0);
   EXPECT_EQ(rows[1].padding_share(), 0);
   EXPECT_FALSE(rows[1].predicted_seconds.has_value());
+}
+
+TEST(Buckets, that_a_step_did_not_choose_have_no_lengths_and_the_next_longer_one_has_theirs) {
+  SimulatedStep step({"1,2,2", "4,1,1", "2,2,1"}, 1, 4, {60, 50, 10});
+  step.job.run.choose_buckets = true;
+  const std::vector<batch::BucketSpec> specs = compiler::bucket_specs(step.job, step.plans);
+  const std::vector<batch::BucketSpec> chosen{specs[0], specs[2]};
+  step.plan = batch::plan_batch(0, step.lengths, chosen, compiler::work_model(step.job.model.config));
+  const std::vector<BucketRow> rows = bucket_rows(step.job, step.plan, step.plans, step.lengths);
+  EXPECT_EQ(rows[0].min_length, 17);
+  EXPECT_EQ(rows[1].min_length, std::nullopt);
+  EXPECT_EQ(rows[2].min_length, 1);
 }
 
 TEST(Documents, of_a_phase_have_its_strategy_and_the_bytes_of_keys_that_the_program_sends) {
