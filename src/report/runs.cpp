@@ -88,7 +88,7 @@ void add_plan(Run& run, const PlannedView& step, const TaskStart* start) {
   run.buckets = bucket_rows(*step.job, *step.plan, *step.plans, *step.lengths);
   run.documents = documents_of(*step.job, *step.plan, *step.plans, *step.lengths);
   run.links = link_uses(*step.program, *step.plan, *step.plans);
-  run.matrices = switch_matrices(*step.plan, *step.plans);
+  run.matrices = switch_matrices(*step.program, *step.plan, *step.plans);
   if (start) run.memory = memory_of(*step.program, *step.plan, *step.plans, *start, kMostCurves);
   if (step.simulation) run.shares = time_shares(*step.simulation);
 }
