@@ -540,6 +540,18 @@ def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(r
 
 
 @browser.needed
+def test_of_many_steps_the_lowest_and_the_highest_are_drawn(measured):
+    with browser.Browser() as page:
+        page.open(measured)
+        few, many = (page.evaluate(f"thinned(Array.from({{length: {count}}}, (_, i) => [i, i === 777 ? 9 : i === 778 ? -9 "
+                                   ": i < 20 ? NaN : i % 7]))") for count in (8000, 100000))
+        dots = page.evaluate("thinned(Array.from({length: 20000}, (_, i) => [i, i % 7]), true)")
+    assert len(few) == 8000 and [x for x, _ in many] == sorted({x for x, _ in many}) and 4000 < len(many) <= 8000
+    assert dots == [[x, x % 7] for x in range(0, 20000, 3)]
+    assert [777, 9] in many and [778, -9] in many and [y for _, y in many if y is None] == []
+
+
+@browser.needed
 def test_the_timeline_is_steered_with_keys_and_searched(simulated):
     with browser.Browser() as page:
         page.open(simulated[0])
