@@ -103,6 +103,12 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
                                 measured->timeline.step));
     measured.reset();
   }
+  if (log.emulated.size() > 1) {
+    std::vector<std::string> machines;
+    for (const std::string& emulated : log.emulated)
+      machines.push_back(emulated.empty() ? "the one it ran on" : emulated);
+    notes.push_back(fmt::format("Steps have times of different machines: {}.", fmt::join(machines, ", ")));
+  }
   std::optional<cluster::Hardware> hardware;
   if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
 

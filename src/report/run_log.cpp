@@ -61,6 +61,7 @@ void add_line(RunLog& log, const config::Node& line) {
     for (const config::Node& bucket : line["chosen_buckets"].items())
       log.chosen_buckets[log.steps.step.back()].push_back(
           static_cast<int>(bucket.integer(0, config::kMostChosenFrom - 1)));
+  log.emulated.insert(line.has("emulated") ? line["emulated"].text() : "");
   raise_to(log.measured_peak, line, "peak_bytes_per_rank");
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");
 }

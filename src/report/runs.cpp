@@ -183,7 +183,11 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
 
 Run measured_run(const std::string& name, const config::Job& job, const RunLog& log,
                  std::optional<MeasuredStep> measured, const PlannedView* planned) {
-  Run run{.name = name, .simulated = false, .emulated = job.run.emulate, .facts = facts_of(job), .steps = log.steps};
+  Run run{.name = name,
+          .simulated = false,
+          .emulated = measured ? measured->emulated : job.run.emulate,
+          .facts = facts_of(job),
+          .steps = log.steps};
   if (!run.emulated.empty()) run.facts.emplace_back("emulated on", run.emulated);
   add_log_tiles(run, log);
   const bool predicted = planned && planned->simulation;

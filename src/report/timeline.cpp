@@ -224,25 +224,27 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
 }
 
 MeasuredStep measured_timeline(const std::string& text, const std::string& origin) {
-  return read_kept(
-      text, origin, "timeline of a run", "Remove it, or train again with run.trace_step.",
-      [](const config::Node& trace) {
-        i64 step = 1;
-        cluster::Cluster cluster;
-        std::string job;
-        if (trace.has("otherData")) {
-          const config::Node other = trace["otherData"];
-          if (other.has("step")) step = other["step"].integer(1, std::numeric_limits<i64>::max());
-          if (other.has("hosts")) {
-            const std::vector<config::Node> ranks = other["hosts"].items();
-            for (const config::Node& host : ranks)
-              cluster.host.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
-          }
-          if (other.has("overlap_collectives")) cluster.overlaps_collectives = other["overlap_collectives"].boolean();
-          if (other.has("job")) job = other["job"].text();
-        }
-        return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(cluster), std::move(job)};
-      });
+  return read_kept(text, origin, "timeline of a run", "Remove it, or train again with run.trace_step.",
+                   [](const config::Node& trace) {
+                     i64 step = 1;
+                     cluster::Cluster cluster;
+                     std::string job, emulated;
+                     if (trace.has("otherData")) {
+                       const config::Node other = trace["otherData"];
+                       if (other.has("step")) step = other["step"].integer(1, std::numeric_limits<i64>::max());
+                       if (other.has("hosts")) {
+                         const std::vector<config::Node> ranks = other["hosts"].items();
+                         for (const config::Node& host : ranks)
+                           cluster.host.push_back(static_cast<int>(host.integer(0, std::ssize(ranks) - 1)));
+                       }
+                       if (other.has("overlap_collectives"))
+                         cluster.overlaps_collectives = other["overlap_collectives"].boolean();
+                       if (other.has("job")) job = other["job"].text();
+                       if (other.has("emulated")) emulated = other["emulated"].text();
+                     }
+                     return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(cluster),
+                                         std::move(job), std::move(emulated)};
+                   });
 }
 
 void fold_equal(Timeline& timeline) {

@@ -271,6 +271,15 @@ def test_hosts_that_no_timeline_tells_are_not_made_up(job, tmp_path):
         "switches are shown as of one host."]
 
 
+def test_times_of_different_machines_are_told_apart(job, tmp_path):
+    out, cluster = tmp_path / "run", "2x2:1GB/s,1GB/s,1GiB"
+    tiny.train(job, "--out", out, "--steps", 2)
+    tiny.train(job, "--out", out, "--resume", out, "--steps", 3, "--emulate", cluster)
+    run = page_of(out)
+    assert run["notes"] == [f"Steps have times of different machines: the one it ran on, {cluster}."]
+    assert run["headline"][0].startswith("Step 2, measured at ") and "emulated" not in str(run["headline"])
+
+
 @pytest.mark.parametrize("break_it, told", [
     (lambda run: (run / "log.jsonl").unlink(), "has no log.jsonl, so it is not a run folder"),
     (lambda run: (run / "log.jsonl").write_text("x\n"), "log.jsonl line 1 is no step of a run"),
