@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <thread>
@@ -14,6 +15,7 @@
 
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
 #include "count_of.hpp"
@@ -46,19 +48,40 @@ cluster::Cluster placement_of(const config::Job& job, const std::optional<cluste
   return cluster::uniform(1, job.run.ranks);
 }
 
-// The shown step must be one of the run: its documents are found by sampling all steps up to it.
-void check_step(const config::Job& job, const report::RunLog& log, const std::optional<report::MeasuredStep>& measured,
-                const fs::path& folder) {
+// The documents of a logged step are found by going through all steps before it, so it must be one of the run.
+void check_steps(const config::Job& job, const report::RunLog& log, const fs::path& folder) {
   if (const i64 last = log.steps.step.back(); last > job.run.steps)
     user_error("{} has step {}, but the run has {} steps (run.steps in job.toml). Remove lines of other runs.",
                (folder / "log.jsonl").string(), last, job.run.steps);
-  for (const auto& [step, buckets] : log.chosen_buckets)
-    if (const int last = std::ranges::max(buckets); std::cmp_greater_equal(last, job.buckets.size()))
-      user_error("{} names bucket {} in step {}, but the run has {} (job.toml). Remove lines of other runs.",
-                 (folder / "log.jsonl").string(), last, step, count_of(static_cast<i64>(job.buckets.size()), "bucket"));
-  if (measured && !std::ranges::binary_search(log.steps.step, measured->timeline.step))
-    user_error("{} shows step {}, which log.jsonl doesn't have. Remove it, or train again with run.trace_step.",
-               (folder / "timeline.json").string(), measured->timeline.step);
+}
+
+std::vector<int> chosen_buckets(const report::RunLog& log, i64 step) {
+  const auto found = log.chosen_buckets.find(step);
+  return found == log.chosen_buckets.end() ? std::vector<int>() : found->second;
+}
+
+// Why the plan of a step can't be made again from job.toml, which is that of the resumed run; "" if it can.
+std::string without_plan(const config::Job& job, const report::RunLog& log,
+                         const std::optional<report::MeasuredStep>& measured, i64 step,
+                         const std::vector<i64>& lengths) {
+  if (measured && !measured->job.empty() && measured->job != fmt::format("{:016x}", config::trained_fingerprint(job)))
+    return fmt::format("Step {} was traced before the run was resumed with another job", step);
+  for (const int bucket : chosen_buckets(log, step))
+    if (std::cmp_greater_equal(bucket, job.buckets.size()))
+      return fmt::format("Step {} chose bucket {}, but job.toml has {}: the run was resumed with another job", step,
+                         bucket, count_of(static_cast<i64>(job.buckets.size()), "bucket"));
+  const std::optional<double> tokens = report::value_at(log.steps, "tokens", step);
+  const i64 drawn = std::accumulate(lengths.begin(), lengths.end(), i64{0});
+  if (!tokens || *tokens == static_cast<double>(drawn)) return "";
+  return fmt::format("Step {} had {:.0f} tokens, but {} by job.toml: the run was resumed with another job", step,
+                     *tokens, drawn);
+}
+
+// The data of the run, whatever lengths the job is planned for.
+config::Job trained_job(const fs::path& folder) {
+  config::Job job = open_job((folder / "job.toml").string());
+  job.batch.lengths.clear();
+  return job;
 }
 
 report::Run measured_run(const fs::path& folder, const std::string& cluster) {
@@ -66,29 +89,51 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
     if (!fs::exists(folder / file))
       user_error("{} has no {}, so it is not a run folder. Name a folder that `switchyard train --out` wrote.",
                  folder.string(), file);
-  const config::Job job = open_job((folder / "job.toml").string());
+  const config::Job job = trained_job(folder);
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
   report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
   if (const fs::path validations = folder / "validation.jsonl"; fs::exists(validations))
     report::add_validations(log, files::read_text(validations), validations.string());
   std::optional<report::MeasuredStep> measured;
   if (fs::exists(trace_path)) measured = report::measured_timeline(files::read_text(trace_path), trace_path.string());
-  check_step(job, log, measured, folder);
+  check_steps(job, log, folder);
+  std::vector<std::string> notes;
+  if (measured && !std::ranges::binary_search(log.steps.step, measured->timeline.step)) {
+    notes.push_back(fmt::format("timeline.json shows step {}, which the run left by going back to an earlier one.",
+                                measured->timeline.step));
+    measured.reset();
+  }
+  if (log.emulated.size() > 1) {
+    std::vector<std::string> machines;
+    for (const std::string& emulated : log.emulated)
+      machines.push_back(emulated.empty() ? "the one it ran on" : emulated);
+    notes.push_back(fmt::format("Steps have times of different machines: {}.", fmt::join(machines, ", ")));
+  }
   std::optional<cluster::Hardware> hardware;
   if (!cluster.empty()) hardware = config::load_hardware(cluster, job.run.ranks);
 
   const std::string name = fs::absolute(folder).lexically_normal().filename().string();
-  if (const auto missing = data::missing_data(job); missing && job.batch.lengths.empty()) {
-    report::Run run = report::measured_run(name, job, log, std::move(measured), nullptr);
-    run.notes.push_back(fmt::format(
-        "The data \"{}\" was not found, so buckets, links, switches and the prediction are missing.", *missing));
+  const auto run_of = [&](const report::PlannedView* planned) {
+    report::Run run = report::measured_run(name, job, log, std::move(measured), planned);
+    run.notes = std::move(notes);
     return run;
-  }
-  const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
+  };
+  const auto run_without_plan = [&](const std::string& why) {
+    notes.push_back(why + ", so buckets, links, switches and the prediction are missing.");
+    return run_of(nullptr);
+  };
+  if (const auto missing = data::missing_data(job))
+    return run_without_plan(fmt::format("The data \"{}\" was not found", *missing));
   const i64 number = measured ? measured->timeline.step : log.steps.step.front();
-  const auto chosen = log.chosen_buckets.find(number);
-  const PlannedStep step = planned_step(job, plans, number - 1, lengths_of_step(job, number - 1),
-                                        chosen == log.chosen_buckets.end() ? std::vector<int>() : chosen->second);
+  std::vector<i64> lengths = lengths_of_step(job, number - 1);
+  if (const std::string why = without_plan(job, log, measured, number, lengths); !why.empty())
+    return run_without_plan(why);
+  const compiler::Plans plans = compiler::plans_of(job, placement_of(job, hardware, measured));
+  if (plans.cluster().hosts() == 1 && report::value_at(log.steps, "inter_bytes", number).value_or(0) > 0)
+    notes.emplace_back(
+        "The run was on several hosts, but only a timeline (run.trace_step) says which ranks were on which: links and "
+        "switches are shown as of one host.");
+  const PlannedStep step = planned_step(job, plans, number - 1, std::move(lengths), chosen_buckets(log, number));
   report::PlannedView view{
       .job = &job, .plans = &plans, .plan = &step.plan, .program = &step.program, .lengths = &step.lengths};
   std::optional<simulator::Simulation> simulation;
@@ -97,13 +142,19 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
     view.simulation = &*simulation;
     view.hardware = &*hardware;
   }
-  return report::measured_run(name, job, log, std::move(measured), &view);
+  return run_of(&view);
 }
 
 report::Run run_of(const fs::path& folder, const std::string& cluster) {
   report::Run run = measured_run(folder, cluster);
-  if (const fs::path path = folder / "plan.json"; fs::exists(path))
-    run.candidates = report::read_plan(files::read_text(path), path.string());
+  const fs::path path = folder / "plan.json";
+  if (!fs::exists(path)) return run;
+  const std::string text = files::read_text(path);
+  std::vector<report::Candidate> candidates = report::read_plan(text, path.string());
+  if (report::is_plan_of(text, open_job((folder / "job.toml").string()), path.string()))
+    run.candidates = std::move(candidates);
+  else
+    run.notes.emplace_back("plan.json has plans for other batches or buckets than the run has now: they are left out.");
   return run;
 }
 

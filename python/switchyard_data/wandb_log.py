@@ -82,7 +82,7 @@ def main():
     parser = argparse.ArgumentParser(prog="python -m switchyard_data.wandb_log", description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, metavar="RUN")
     parser.add_argument("--from", dest="first_step", type=int, default=1, metavar="STEP",
-                        help="leave out earlier steps")
+                        help="leave out earlier steps, which the run there has")
     options = parser.parse_args()
     try:
         import wandb
@@ -90,16 +90,17 @@ def main():
         say("the Python package wandb is missing, so it is left out. Install it with: pip install wandb")
         return 0
     known = options.folder / ID
+    goes_on = known.exists() and options.first_step > 1
     try:
         run = wandb.init(project="switchyard", name=options.folder.resolve().name, dir=str(options.folder),
-                         id=known.read_text().strip() if known.exists() and options.first_step > 1 else None,
+                         id=known.read_text().strip() if goes_on else None,
                          resume="allow", config=settings(options.folder))
     except wandb.Error as error:  # no key, no network
         say(f"{str(error).rstrip('.')}. It is left out.")
         return 0
     known.write_text(run.id + "\n")
     run.define_metric("*", step_metric="step")
-    follow(options.folder, options.first_step, run.log, input_ended)
+    follow(options.folder, options.first_step if goes_on else 1, run.log, input_ended)
     run.finish()
     return 0
 

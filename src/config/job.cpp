@@ -278,6 +278,11 @@ std::uint64_t plan_fingerprint(const Job& job) {
   return hash.value();
 }
 
+std::uint64_t trained_fingerprint(Job job) {
+  job.batch.lengths.clear();
+  return plan_fingerprint(job);
+}
+
 std::string_view name_of(LongDocuments value) {
   return pick(std::array<std::string_view, 3>{"split", "clip", "error"}, value);
 }

@@ -181,6 +181,8 @@ std::string to_toml(const Job& job);
 std::uint64_t fingerprint(const Job& job);
 /// Hash of the part of a job for which a plan was made: model, batches, buckets and their order.
 std::uint64_t plan_fingerprint(const Job& job);
+/// The same of what decides the plans of trained steps: without batch.lengths, which training doesn't read.
+std::uint64_t trained_fingerprint(Job job);
 
 /// All keys with type, default, unit and meaning, for the terminal (`--help-keys`).
 std::string help_keys();

@@ -24,7 +24,7 @@ constexpr const char* kMarker = "COMMITTED";
 constexpr const char* kPartial = ".partial";
 constexpr const char* kPrefix = "step-";
 constexpr const char *kLog = "log.jsonl", *kValidations = "validation.jsonl";
-constexpr const char* kAbandoned = "abandoned-";
+constexpr const char *kAbandoned = "abandoned-", *kWandbId = "wandb-id";
 
 fs::path checkpoints_of(const fs::path& run) { return run / "checkpoints"; }
 
@@ -300,8 +300,9 @@ std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
   AbandonedLine line;
   line.folder = free_abandoned(run);
   make_folder(checkpoints_of(line.folder));
-  for (const char* name : {kLog, kValidations, "job.toml", "plan.json"})
+  for (const char* name : {kLog, kValidations, "job.toml", "plan.json", "timeline.json"})
     if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));
+  if (fs::exists(run / kWandbId)) move_to(run / kWandbId, line.folder / kWandbId);  // the new line is another run there
   for (const CheckpointPlace& place : later) line.steps.push_back(place.step);
   for (auto place = later.rbegin(); place != later.rend(); ++place)
     move_to(place->folder, checkpoints_of(line.folder) / place->folder.filename());
@@ -319,7 +320,7 @@ bool holds_run(const fs::path& run) {
 fs::path set_aside(const fs::path& run) {
   const fs::path folder = free_abandoned(run);
   std::vector<fs::path> moved{"checkpoints",   "job.toml",    kValidations, "plan.json",
-                              "timeline.json", "report.html", "wandb-id",   "wandb"};
+                              "timeline.json", "report.html", kWandbId,     "wandb"};
   for (const auto& item : fs::directory_iterator(run))
     if (item.path().filename().string().starts_with("events.out.tfevents.")) moved.push_back(item.path().filename());
   moved.emplace_back(kLog);  // last: after a kill the folder still holds a run

@@ -108,6 +108,7 @@ Json to_json(const Steps& steps) {
 
 Json to_json(const BucketRow& row) {
   return {{"strategy", row.strategy},
+          {"min_length", maybe(row.min_length)},
           {"max_length", row.max_length},
           {"documents", row.documents},
           {"tokens", row.tokens},

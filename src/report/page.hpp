@@ -105,8 +105,10 @@ struct Steps {
 };
 
 /// A bucket in the step shown. seconds: from the start of its first task to the end of its last, over all ranks.
+/// min_length: of the documents that it takes; absent where the step doesn't use it (run.choose_buckets).
 struct BucketRow {
   std::string strategy{};
+  std::optional<i64> min_length{};
   i64 max_length = 0, documents = 0, tokens = 0, computed = 0, micro_batches = 0;
   int ranks = 0, replicas = 0;
   std::optional<double> predicted_seconds{}, measured_seconds{};

@@ -61,6 +61,7 @@ void add_line(RunLog& log, const config::Node& line) {
     for (const config::Node& bucket : line["chosen_buckets"].items())
       log.chosen_buckets[log.steps.step.back()].push_back(
           static_cast<int>(bucket.integer(0, config::kMostChosenFrom - 1)));
+  log.emulated.insert(line.has("emulated") ? line["emulated"].text() : "");
   raise_to(log.measured_peak, line, "peak_bytes_per_rank");
   raise_to(log.predicted_peak, line, "predicted_peak_bytes_per_rank");
 }
@@ -116,6 +117,13 @@ std::vector<double> values_of(const Steps& steps, const std::string& name) {
       for (const auto& value : series.values)
         if (value) values.push_back(*value);
   return values;
+}
+
+std::optional<double> value_at(const Steps& steps, const std::string& name, i64 step) {
+  const auto place = std::ranges::lower_bound(steps.step, step);
+  const auto series = std::ranges::find(steps.series, name, &Series::name);
+  if (place == steps.step.end() || *place != step || series == steps.series.end()) return std::nullopt;
+  return series->values[static_cast<size_t>(place - steps.step.begin())];
 }
 
 }  // namespace switchyard::report

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 
 #include "report/page.hpp"
@@ -14,6 +15,7 @@ namespace switchyard::report {
 struct RunLog {
   Steps steps;
   std::vector<i64> measured_peak, predicted_peak;  // bytes per rank, highest over all steps
+  std::set<std::string> emulated;                  // clusters whose times steps have; "": the machine's own
   std::map<i64, std::vector<int>> chosen_buckets;  // by number of the step, where steps choose their buckets
 };
 RunLog read_log(const std::string& text, const std::string& origin);
@@ -25,5 +27,7 @@ void add_validations(RunLog& log, const std::string& text, const std::string& or
 
 /// The present values of a column, in order; empty if there is no such column.
 std::vector<double> values_of(const Steps& steps, const std::string& name);
+/// The value of a column in a step, if there is one.
+std::optional<double> value_at(const Steps& steps, const std::string& name, i64 step);
 
 }  // namespace switchyard::report

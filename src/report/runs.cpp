@@ -88,7 +88,7 @@ void add_plan(Run& run, const PlannedView& step, const TaskStart* start) {
   run.buckets = bucket_rows(*step.job, *step.plan, *step.plans, *step.lengths);
   run.documents = documents_of(*step.job, *step.plan, *step.plans, *step.lengths);
   run.links = link_uses(*step.program, *step.plan, *step.plans);
-  run.matrices = switch_matrices(*step.plan, *step.plans);
+  run.matrices = switch_matrices(*step.program, *step.plan, *step.plans);
   if (start) run.memory = memory_of(*step.program, *step.plan, *step.plans, *start, kMostCurves);
   if (step.simulation) run.shares = time_shares(*step.simulation);
 }
@@ -183,7 +183,11 @@ Run simulated_run(const std::string& name, const PlannedView& step) {
 
 Run measured_run(const std::string& name, const config::Job& job, const RunLog& log,
                  std::optional<MeasuredStep> measured, const PlannedView* planned) {
-  Run run{.name = name, .simulated = false, .emulated = job.run.emulate, .facts = facts_of(job), .steps = log.steps};
+  Run run{.name = name,
+          .simulated = false,
+          .emulated = measured ? measured->emulated : job.run.emulate,
+          .facts = facts_of(job),
+          .steps = log.steps};
   if (!run.emulated.empty()) run.facts.emplace_back("emulated on", run.emulated);
   add_log_tiles(run, log);
   const bool predicted = planned && planned->simulation;

@@ -153,20 +153,24 @@ class LinkCounter {
   std::vector<LinkUse> uses_;
 };
 
-Matrix matrix_of(std::string title, const switching::MovePlan& moves, const Plans& plans, i64 element) {
+// What the tasks of this kind and phase (-1: of the whole step) send.
+Matrix matrix_of(std::string title, const ir::Program& program, ir::TaskKind kind, int phase, const Plans& plans) {
   const cluster::Cluster& cluster = plans.cluster();
+  const DType type = ir::type_of(kind, plans.graph().precision());
   Matrix matrix{.title = std::move(title), .by_host = cluster.ranks() > kMostMatrixRanks};
   matrix.size = matrix.by_host ? cluster.hosts() : cluster.ranks();
   const auto place = [&](int rank) { return matrix.by_host ? cluster.host[static_cast<size_t>(rank)] : rank; };
   std::map<std::pair<int, int>, i64> cells;
-  for (const switching::UnitMoves& unit : moves.units)
-    for (const auto& round : unit.moves.rounds)
-      for (const layout::Msg& m : round)
-        if (m.src != m.dst) cells[{place(m.src), place(m.dst)}] += m.box.elements() * element;
+  for (const ir::Task& task : program.tasks) {
+    if (task.kind() != kind || task.phase != phase) continue;
+    for (const layout::Msg& m : task.messages) {
+      if (m.src == m.dst) continue;
+      const i64 bytes = compiler::wire_bytes(task, m, type, cluster);
+      cells[{place(m.src), place(m.dst)}] += bytes;
+      (cluster.link(m.src, m.dst) == cluster::Link::inter_host ? matrix.inter : matrix.intra) += bytes;
+    }
+  }
   for (const auto& [pair, bytes] : cells) matrix.cells.push_back({pair.first, pair.second, bytes});
-  const switching::Traffic traffic = switching::traffic(moves, cluster, element);
-  matrix.intra = traffic.links.intra_host;
-  matrix.inter = traffic.links.inter_host;
   return matrix;
 }
 
@@ -205,7 +209,14 @@ std::vector<BucketRow> bucket_rows(const config::Job& job, const batch::StepPlan
                     .ranks = static_cast<int>(strategy.strategy.ranks().size()),
                     .replicas = static_cast<int>(strategy.replicas.size())});
   }
-  const std::vector<batch::BucketSpec> used = batch::used_buckets(plan, compiler::bucket_specs(job, plans));
+  const std::vector<batch::BucketSpec> all = compiler::bucket_specs(job, plans);
+  const std::vector<batch::BucketSpec> used = batch::used_buckets(plan, all);
+  i64 longer_than = 0;
+  const std::vector<batch::BucketSpec>& ranges = job.run.choose_buckets ? used : all;
+  for (auto bucket = ranges.rbegin(); bucket != ranges.rend(); ++bucket) {
+    rows[static_cast<size_t>(bucket->strategy)].min_length = longer_than + 1;
+    longer_than = bucket->max_length;
+  }
   for (const i64 length : lengths) {
     BucketRow& row = rows[static_cast<size_t>(used[static_cast<size_t>(batch::bucket_of(length, used))].strategy)];
     ++row.documents;
@@ -253,30 +264,27 @@ std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan
   return std::move(counter).uses();
 }
 
-std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const Plans& plans) {
+std::vector<Matrix> switch_matrices(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans) {
   std::vector<Matrix> matrices;
-  const Precision precision = plans.graph().precision();
-  int before = -1;
-  for (const batch::PhasePlan& phase : plan.phases) {
-    const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
+  const auto phases = static_cast<int>(plan.phases.size());
+  for (int phase = 0, before = -1; phase < phases; ++phase) {
+    const CompiledStrategy& strategy = strategy_of(plans, plan, phase);
     const std::string from = before < 0 ? "home" : plans.strategies()[static_cast<size_t>(before)].strategy.name;
     Matrix& moves =
-        matrices.emplace_back(matrix_of(fmt::format("parameters: {} \u2192 {}", from, strategy.strategy.name),
-                                        plans.moves(before, phase.strategy), plans, size_of(precision.compute)));
+        matrices.emplace_back(matrix_of(fmt::format("parameters: {} \u2192 {}", from, strategy.strategy.name), program,
+                                        ir::TaskKind::move, phase, plans));
     if (plans.cluster().hosts() > 1)
       moves.inter_bound = switching::inter_host_bound_bytes(
           before < 0 ? std::vector<layout::ShardMap>{} : plans.strategies()[static_cast<size_t>(before)].maps.stored,
-          plans.home(), strategy.maps.stored, plans.cluster(), size_of(precision.compute));
-    before = phase.strategy;
+          plans.home(), strategy.maps.stored, plans.cluster(), size_of(plans.graph().precision().compute));
+    before = plan.phases[static_cast<size_t>(phase)].strategy;
   }
-  for (const batch::PhasePlan& phase : plan.phases) {
-    const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-    matrices.push_back(matrix_of(fmt::format("gradients: {} \u2192 home", strategy.strategy.name),
-                                 plans.reduction(phase.strategy), plans, size_of(precision.state)));
-  }
-  if (!plans.broadcast().units.empty())
+  for (int phase = 0; phase < phases; ++phase)
     matrices.push_back(
-        matrix_of("gradients: home \u2192 its copies", plans.broadcast(), plans, size_of(precision.state)));
+        matrix_of(fmt::format("gradients: {} \u2192 home", strategy_of(plans, plan, phase).strategy.name), program,
+                  ir::TaskKind::reduce, phase, plans));
+  if (!plans.broadcast().units.empty())
+    matrices.push_back(matrix_of("gradients: home \u2192 its copies", program, ir::TaskKind::broadcast, -1, plans));
   return matrices;
 }
 

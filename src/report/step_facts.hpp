@@ -31,7 +31,8 @@ Documents documents_of(const config::Job& job, const batch::StepPlan& plan, cons
 std::vector<LinkUse> link_uses(const ir::Program& program, const batch::StepPlan& plan, const compiler::Plans& plans);
 
 /// A matrix for each switch of the step and for each strategy's reduce, in order of phases. Switches of the first step
-/// start at home.
-std::vector<Matrix> switch_matrices(const batch::StepPlan& plan, const compiler::Plans& plans);
+/// start at home. What is encoded counts as it travels.
+std::vector<Matrix> switch_matrices(const ir::Program& program, const batch::StepPlan& plan,
+                                    const compiler::Plans& plans);
 
 }  // namespace switchyard::report

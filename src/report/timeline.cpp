@@ -228,6 +228,7 @@ MeasuredStep measured_timeline(const std::string& text, const std::string& origi
                    [](const config::Node& trace) {
                      i64 step = 1;
                      cluster::Cluster cluster;
+                     std::string job, emulated;
                      if (trace.has("otherData")) {
                        const config::Node other = trace["otherData"];
                        if (other.has("step")) step = other["step"].integer(1, std::numeric_limits<i64>::max());
@@ -238,8 +239,11 @@ MeasuredStep measured_timeline(const std::string& text, const std::string& origi
                        }
                        if (other.has("overlap_collectives"))
                          cluster.overlaps_collectives = other["overlap_collectives"].boolean();
+                       if (other.has("job")) job = other["job"].text();
+                       if (other.has("emulated")) emulated = other["emulated"].text();
                      }
-                     return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(cluster)};
+                     return MeasuredStep{timeline_of_events(trace["traceEvents"], step), std::move(cluster),
+                                         std::move(job), std::move(emulated)};
                    });
 }
 

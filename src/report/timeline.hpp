@@ -15,12 +15,15 @@ namespace switchyard::report {
 Timeline predicted_timeline(const ir::Program& program, const simulator::Simulation& simulation);
 
 /// The same from a run's timeline.json in the Trace Event Format: complete events ("ph": "X") with name, cat, pid (the
-/// rank), ts and dur in microseconds; other events are skipped. otherData has the step, the hosts of the ranks and
-/// whether collectives ran beside products (default: step 1, no ranks, they did). errors  UserError naming `origin` if
-/// it is not such a trace
+/// rank), ts and dur in microseconds; other events are skipped. otherData has the step, the hosts of the ranks,
+/// whether collectives ran beside products, the job and the emulated cluster (default: step 1, no ranks, they did, "",
+/// ""). errors  UserError
+/// naming `origin` if it is not such a trace
 struct MeasuredStep {
   Timeline timeline;
   cluster::Cluster cluster;
+  std::string job{};       // config::trained_fingerprint, as 16 hexadecimal digits
+  std::string emulated{};  // cluster whose times these are; empty: the machine's own
 };
 MeasuredStep measured_timeline(const std::string& text, const std::string& origin);
 

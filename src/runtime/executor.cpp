@@ -171,7 +171,7 @@ struct Executor::Step {
     if (signals.failed()) return;
     const Task& task = program.tasks[static_cast<size_t>(id)];
     try {
-      TaskTimes of_task(id, task, e.options_.device);
+      TaskTimes of_task(id, task, e.rank_, e.options_.device);
       await(task);
       used(uses_until_start(id));
       of_task.start();
@@ -228,7 +228,7 @@ struct Executor::Step {
       case TaskKind::broadcast:
         return broadcast(id, task);
       case TaskKind::norm:
-        return norm(id, task);
+        return norm(id, task, of_task);
       case TaskKind::update:
         if (result.finite) e.store_.home.update(task.unit(), update);
         return;
@@ -597,7 +597,7 @@ struct Executor::Step {
   }
 
   // Global norm, loss, and that of each source in one small exchange, fp64, in rank order.
-  void norm(int id, const Task& task) {
+  void norm(int id, const Task& task, TaskTimes& of_task) {
     await_reads_of_home();
     std::vector<double> sums;
     {
@@ -606,8 +606,10 @@ struct Executor::Step {
       e.store_.home.add_gradient_squares(squares);
       sums = on_host(at::cat({squares, loss_sums}));
     }
+    of_task.meet();
     comm::all_reduce(e.fabric_, channel_of(task), "norm", row_of(id), sums.data(), static_cast<i64>(sums.size()),
                      DType::f64);
+    of_task.part();
     result.norm = std::sqrt(sums[0]);
     keep_loss({sums.begin() + 1, sums.end()});
     result.finite = std::isfinite(sums[0]) && std::isfinite(result.loss);
@@ -731,7 +733,8 @@ void Executor::keep_times(Step& step, const Instant& step_start) {
   std::erase_if(late_, [&](const TaskTimes& of_task) {
     if (!of_task.reached()) return false;
     of_task.add_to(step.result.times);
-    for (const TaskSpan& span : of_task.spans(step_start)) ended.push_back(span);
+    if (!of_task.receives())
+      for (const TaskSpan& span : of_task.spans(step_start)) ended.push_back(span);
     return true;
   });
   add_communication(ended, step.result.times);

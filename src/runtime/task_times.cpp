@@ -28,10 +28,12 @@ void add_communication(const std::vector<TaskSpan>& spans, StepTimes& sums) {
   }
 }
 
-TaskTimes::TaskTimes(int id, const ir::Task& task, const at::Device& device)
+TaskTimes::TaskTimes(int id, const ir::Task& task, int rank, const at::Device& device)
     : id_(id),
       queue_(task.queue),
       communication_(ir::is_transfer(task.kind()) || task.queue == ir::Queue::collective),
+      receives_(task.kind() == ir::TaskKind::send &&
+                std::ranges::none_of(task.messages, [&](const layout::Msg& m) { return m.src == rank; })),
       device_(device),
       arrived_(Instant::here(device)) {}
 
@@ -46,6 +48,13 @@ void TaskTimes::resume() {
   const Instant now = Instant::here(device_);
   pauses_.push_back({std::exchange(at_, now), now});
 }
+
+void TaskTimes::meet() {
+  const Instant now = Instant::here(device_);
+  meetings_.push_back({now, now});
+}
+
+void TaskTimes::part() { meetings_.back().end = Instant::here(device_); }
 
 void TaskTimes::exchanged(const Flight::Times& times) {
   work_.push_back({at_, times.waiting});
@@ -63,11 +72,15 @@ void TaskTimes::add_to(StepTimes& sums) const {
   if (queue_ == ir::Queue::switching) sums.switching += worked;
   if (queue_ == ir::Queue::bulk) sums.reducing += worked;
   if (queue_ != ir::Queue::compute) return;
-  double paused = 0;
-  for (const Stretch& pause : pauses_) paused += pause.end.seconds_since(pause.begin);
-  sums.waiting += started_.seconds_since(arrived_) + paused;
+  const auto seconds_of = [](const std::vector<Stretch>& stretches) {
+    double seconds = 0;
+    for (const Stretch& stretch : stretches) seconds += stretch.end.seconds_since(stretch.begin);
+    return seconds;
+  };
+  const double paused = seconds_of(pauses_), met = seconds_of(meetings_);
+  sums.waiting += started_.seconds_since(arrived_) + paused + met;
   sums.parameters += paused;
-  sums.compute += worked - paused;
+  sums.compute += worked - paused - met;
 }
 
 std::vector<TaskSpan> TaskTimes::spans(const Instant& step_start) const {

@@ -25,7 +25,8 @@ struct StepTimes {
   double parameters = 0;                       // part of waiting: for parameters of a switch
   double switching = 0, reducing = 0;          // busy time of these streams
   double communication = 0,
-         hidden = 0;  // in which any stream transferred; part of it in which the compute stream worked, too
+         hidden = 0;  // in which any stream transferred, but for what only came from another stage; part of it in which
+                      // the compute stream worked, too
 };
 
 /// Adds the communication of spans of one rank, all of a step's, in any order.
@@ -34,19 +35,24 @@ void add_communication(const std::vector<TaskSpan>& spans, StepTimes& sums);
 /// Times of one task, by the thread that performs it.
 class TaskTimes {
  public:
-  /// The thread has nothing before it.
-  TaskTimes(int id, const ir::Task& task, const at::Device& device);
+  /// The thread of this rank has nothing before it.
+  TaskTimes(int id, const ir::Task& task, int rank, const at::Device& device);
   /// Called when all that the task waits for is done.
   void start();
   /// Within, it waits for a unit's parameters, and goes on when they are there.
   void pause();
   void resume();
+  /// Within, it meets all other ranks, for the last of which it waits.
+  void meet();
+  void part();
   /// Adds an exchange beside the task's work, for which the task has waited.
   void exchanged(const Flight::Times& times);
   void end();
 
   /// Whether all of it is known by now.
   bool reached() const { return end_.reached(); }
+  /// Whether it only takes what another stage sends. It is ready for that long before, so the sender's time counts.
+  bool receives() const { return receives_; }
   /// Adds all but communication, of which tasks may have some at the same time.
   void add_to(StepTimes& sums) const;
   /// The task's spans, in order of their begin.
@@ -59,10 +65,10 @@ class TaskTimes {
 
   int id_;
   ir::Queue queue_;
-  bool communication_;
+  bool communication_, receives_;
   at::Device device_;
   Instant arrived_, started_, at_, end_;
-  std::vector<Stretch> work_, pauses_;
+  std::vector<Stretch> work_, pauses_, meetings_;
   std::vector<Flight::Times> exchanges_;
 };
 

@@ -75,7 +75,7 @@ void set_times(StepRecord& record, const simulator::Simulation& step, Seconds pl
     overlap += rank.overlap;
   }
   record.hidden_share.reset();
-  if (communication > 0) record.hidden_share = overlap / communication;
+  if (step.ranks.size() > 1 && communication > 0) record.hidden_share = overlap / communication;
   std::vector<double> waiting;
   record.switch_time = {};
   for (const std::vector<int>& tasks : program.of_rank) {

@@ -46,8 +46,10 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "),
                     line->folder.string()));
   lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
-  if (!config::validation_sources_of(job).empty())
-    validations_.emplace(files::JsonLines::open(job.run.out, first_step - 1, "validation.jsonl"));
+  constexpr const char* kValidations = "validation.jsonl";
+  if (!config::validation_sources_of(job).empty() ||
+      std::filesystem::exists(std::filesystem::path(job.run.out) / kValidations))  // of a run that goes on without
+    validations_.emplace(files::JsonLines::open(job.run.out, first_step - 1, kValidations));
   events_.emplace(files::EventWriter::create(job.run.out, first_step));
   files::write_text(job.run.out + "/job.toml", config::to_toml(job));
   const std::string plan_path = job.run.out + "/plan.json";

@@ -179,7 +179,7 @@ StepRecord StepRecorder::record_of(const std::vector<Figures>& all, double secon
     hidden += figures.hidden;
   }
   set_waiting(record, waiting);
-  if (communication > 0) record.hidden_share = hidden / communication;
+  if (all.size() > 1 && communication > 0) record.hidden_share = hidden / communication;
   return record;
 }
 
@@ -213,7 +213,8 @@ void StepRecorder::write_timeline(const std::vector<std::vector<simulator::Trace
     if (!log_ || job_.run.out.empty()) return;
     nlohmann::json about{{"step", step_},
                          {"hosts", fabric_.cluster().host},
-                         {"overlap_collectives", fabric_.cluster().overlaps_collectives}};
+                         {"overlap_collectives", fabric_.cluster().overlaps_collectives},
+                         {"job", fmt::format("{:016x}", config::trained_fingerprint(job_))}};
     if (emulation_) about["emulated"] = job_.run.emulate;
     files::write_text(job_.run.out + "/timeline.json", simulator::trace_of(program, spans, about) + "\n");
   });

@@ -374,6 +374,8 @@ TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {
   put(run / "log.jsonl", "{\"step\":1}\n");
   put(run / "validation.jsonl", "{\"step\":4}\n");
   put(run / "job.toml", "seed = 1");
+  put(run / "timeline.json", "{}");
+  put(run / "wandb-id", "abc");
   for (const i64 step : {2, 4, 6}) save(run.path(), step);
   const auto line = set_aside_after(run.path(), 2);
   ASSERT_TRUE(line);
@@ -381,7 +383,9 @@ TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {
   EXPECT_EQ(line->steps, (std::vector<i64>{4, 6}));
   EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000002"});
   EXPECT_EQ(names_in(line->folder),
-            (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl", "validation.jsonl"}));
+            (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl", "timeline.json", "validation.jsonl",
+                                      "wandb-id"}));
+  EXPECT_FALSE(fs::exists(run / "wandb-id")) << "the run there has the steps that were left";
   for (const char* name : {"log.jsonl", "validation.jsonl"}) EXPECT_EQ(get(line->folder / name), get(run / name));
   expect_values(find_checkpoint(run.path()), 2);
   expect_values(find_checkpoint(line->folder), 6);

@@ -22,6 +22,10 @@ TEST(RunLog, gives_columns_with_gaps_and_the_highest_peak_of_each_rank) {
   EXPECT_EQ(values_of(log.steps, "loss"), std::vector<double>{2.5});
   EXPECT_EQ(values_of(log.steps, "tokens_per_second"), (std::vector<double>{10, 12}));
   EXPECT_TRUE(values_of(log.steps, "bubble_share").empty());
+  EXPECT_EQ(value_at(log.steps, "tokens_per_second", 5), 12);
+  EXPECT_EQ(value_at(log.steps, "loss", 5), std::nullopt);
+  EXPECT_EQ(value_at(log.steps, "loss", 6), std::nullopt);
+  EXPECT_EQ(value_at(log.steps, "bubble_share", 4), std::nullopt);
   EXPECT_EQ(log.measured_peak, (std::vector<i64>{7, 9}));
   EXPECT_EQ(log.predicted_peak, (std::vector<i64>{6, 9}));
 }

@@ -22,6 +22,8 @@ TEST(Buckets, count_documents_tokens_and_padding_of_the_plan) {
   EXPECT_EQ(rows[0].replicas, 1);
   EXPECT_EQ(rows[1].replicas, 4);
   EXPECT_EQ(rows[1].ranks, 4);
+  EXPECT_EQ(rows[0].min_length, 33);
+  EXPECT_EQ(rows[1].min_length, 1);
   const double computed = static_cast<double>(rows[0].computed + rows[1].computed);
   EXPECT_NEAR(1 - static_cast<double>(rows[0].tokens + rows[1].tokens) / computed, batch::padding_share(step.plan),
               1e-12);
@@ -49,6 +51,18 @@ TEST(Buckets, without_documents_have_zeros) {
   EXPECT_EQ(rows[1].documents, 0);
   EXPECT_EQ(rows[1].padding_share(), 0);
   EXPECT_FALSE(rows[1].predicted_seconds.has_value());
+}
+
+TEST(Buckets, that_a_step_did_not_choose_have_no_lengths_and_the_next_longer_one_has_theirs) {
+  SimulatedStep step({"1,2,2", "4,1,1", "2,2,1"}, 1, 4, {60, 50, 10});
+  step.job.run.choose_buckets = true;
+  const std::vector<batch::BucketSpec> specs = compiler::bucket_specs(step.job, step.plans);
+  const std::vector<batch::BucketSpec> chosen{specs[0], specs[2]};
+  step.plan = batch::plan_batch(0, step.lengths, chosen, compiler::work_model(step.job.model.config));
+  const std::vector<BucketRow> rows = bucket_rows(step.job, step.plan, step.plans, step.lengths);
+  EXPECT_EQ(rows[0].min_length, 17);
+  EXPECT_EQ(rows[1].min_length, std::nullopt);
+  EXPECT_EQ(rows[2].min_length, 1);
 }
 
 TEST(Documents, of_a_phase_have_its_strategy_and_the_bytes_of_keys_that_the_program_sends) {
@@ -101,7 +115,7 @@ TEST(Links, of_single_runs_are_gathers_and_reductions) {
 
 TEST(Matrices, sum_to_the_traffic_of_their_plan) {
   const SimulatedStep step({"2,2,2", "8,1,1"}, 2, 4, {60, 50, 40, 30, 20, 10, 32, 33});
-  const std::vector<Matrix> matrices = switch_matrices(step.plan, step.plans);
+  const std::vector<Matrix> matrices = switch_matrices(step.program, step.plan, step.plans);
   ASSERT_EQ(matrices.size(), 4u);
   EXPECT_EQ(matrices[1].title, "parameters: 2,2,2 \u2192 8,1,1");
   const switching::Traffic traffic = switching::traffic(step.plans.moves(0, 1), step.plans.cluster(), 4);
@@ -124,7 +138,7 @@ TEST(Matrices, sum_to_the_traffic_of_their_plan) {
 
 TEST(Matrices, and_links_have_the_sums_that_replicas_get) {
   SimulatedStep step({"2,2,2"}, 2, 4, {60, 50, 40, 30}, 0);
-  const std::vector<Matrix> matrices = switch_matrices(step.plan, step.plans);
+  const std::vector<Matrix> matrices = switch_matrices(step.program, step.plan, step.plans);
   ASSERT_EQ(matrices.size(), 3u);
   EXPECT_EQ(matrices[0].intra + matrices[0].inter, 0) << "every rank has its parameters";
   EXPECT_EQ(matrices[2].title, "gradients: home \u2192 its copies");
@@ -134,9 +148,20 @@ TEST(Matrices, and_links_have_the_sums_that_replicas_get) {
   EXPECT_EQ(gradients.inter, matrices[1].inter + matrices[2].inter);
 }
 
+TEST(Matrices, and_links_have_encoded_messages_as_they_travel) {
+  const std::vector<i64> lengths{60, 50, 40, 30};
+  const SimulatedStep plain({"4,1,1"}, 1, 4, lengths), encoded({"dp=4,compression.gradients=bf16"}, 1, 4, lengths);
+  const auto sent = [](const SimulatedStep& step) {
+    const Matrix gradients = switch_matrices(step.program, step.plan, step.plans)[1];
+    EXPECT_EQ(gradients.intra, link_uses(step.program, step.plan, step.plans)[3].intra);
+    return gradients.intra;
+  };
+  EXPECT_LT(sent(encoded), sent(plain));
+}
+
 TEST(Matrices, of_many_ranks_are_folded_to_hosts) {
   const SimulatedStep step({"72,1,1"}, 9, 8, std::vector<i64>(72, 60));
-  const std::vector<Matrix> matrices = switch_matrices(step.plan, step.plans);
+  const std::vector<Matrix> matrices = switch_matrices(step.program, step.plan, step.plans);
   ASSERT_EQ(matrices.size(), 2u);
   for (const Matrix& matrix : matrices) {
     EXPECT_TRUE(matrix.by_host);

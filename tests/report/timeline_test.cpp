@@ -196,7 +196,8 @@ TEST(Timeline, that_was_measured_is_read_back_from_a_trace_and_matches_the_predi
 }
 
 TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
-  const std::string text = R"({"otherData":{"hosts":[0,1],"overlap_collectives":false,"step":7},"traceEvents":[
+  const std::string text =
+      R"({"otherData":{"hosts":[0,1],"job":"00ff","emulated":"2x1","overlap_collectives":false,"step":7},"traceEvents":[
     {"ph":"M","name":"process_name","pid":0,"tid":0,"args":{"name":"rank 0"}},
     {"ph":"X","name":"update u0","cat":"compute","pid":1,"tid":0,"ts":5,"dur":10}]})";
   const MeasuredStep step = measured_timeline(text, "timeline.json");
@@ -206,6 +207,8 @@ TEST(Timeline, of_a_trace_knows_its_step_and_the_hosts) {
   EXPECT_DOUBLE_EQ(*step.timeline.measured_seconds, 15e-6);
   EXPECT_EQ(step.cluster.host, (std::vector<int>{0, 1}));
   EXPECT_FALSE(step.cluster.overlaps_collectives);
+  EXPECT_EQ(step.job, "00ff");
+  EXPECT_EQ(step.emulated, "2x1");
 }
 
 TEST(Timeline, that_is_no_trace_is_reported_with_its_name) {

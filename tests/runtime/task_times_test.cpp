@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -23,7 +25,7 @@ const at::Device& device() {
 void work() { at::ones({64}, at::TensorOptions().device(device())).add_(1); }
 
 TaskTimes times_of(const ir::Task& task) {
-  TaskTimes times(7, task, device());
+  TaskTimes times(7, task, 0, device());
   times.start();
   work();
   times.end();
@@ -33,7 +35,7 @@ TaskTimes times_of(const ir::Task& task) {
 TEST(TaskTimes, OfARunAreItsWorkWithoutWhatItWaitsFor) {
   const ir::Task run{.what = ir::Run{}, .queue = ir::Queue::compute, .ranks = {0, 1}};
   const Instant step_start = Instant::here(device());
-  TaskTimes times(7, run, device());
+  TaskTimes times(7, run, 0, device());
   times.start();
   work();
   times.pause();
@@ -84,6 +86,33 @@ TEST(TaskTimes, OfTransfersAreCommunicationOfTheirQueue) {
   EXPECT_GT(sums.switching, 0);
   EXPECT_EQ(sums.compute + sums.waiting, 0);
   EXPECT_THAT(of_move.spans(step_start), ElementsAre(Field(&TaskSpan::communication, true)));
+}
+
+TEST(TaskTimes, AMeetingOfAllRanksIsWaiting) {
+  constexpr std::chrono::milliseconds kLate{5};
+  const ir::Task norm{.what = ir::Norm{}, .queue = ir::Queue::compute, .ranks = {0, 1}};
+  const Instant step_start = Instant::here(device());
+  TaskTimes times(7, norm, 0, device());
+  times.start();
+  work();
+  times.meet();
+  std::this_thread::sleep_for(kLate);
+  times.part();
+  times.end();
+  wait_for_device(device());
+  StepTimes sums;
+  times.add_to(sums);
+  EXPECT_GE(sums.waiting, std::chrono::duration<double>(kLate).count());
+  EXPECT_EQ(sums.parameters, 0);
+  EXPECT_EQ(times.spans(step_start).size(), 1u) << "it is still one task";
+}
+
+TEST(TaskTimes, OfWhatAnotherStageSendsAreThoseOfItsSender) {
+  const ir::Task send{.what = ir::Send{}, .queue = ir::Queue::forward, .ranks = {0, 1}, .messages = {{0, 1, 0, {}}}};
+  EXPECT_FALSE(TaskTimes(7, send, 0, device()).receives());
+  EXPECT_TRUE(TaskTimes(7, send, 1, device()).receives());
+  const ir::Task reduce{.what = ir::Reduce{}, .queue = ir::Queue::bulk, .ranks = {0, 1}, .messages = {{0, 1, 0, {}}}};
+  EXPECT_FALSE(TaskTimes(7, reduce, 1, device()).receives());
 }
 
 TEST(TaskTimes, CommunicationIsHiddenWhileAnythingComputes) {

@@ -146,6 +146,7 @@ def test_documents_lie_where_show_batch_says(simulated, job, ringed):
 def test_the_measured_timeline_is_a_trace_with_a_process_for_each_rank(run_folder):
     trace = json.loads((run_folder / "timeline.json").read_text())
     work = [event for event in trace["traceEvents"] if event["ph"] == "X"]
+    assert re.fullmatch("[0-9a-f]{16}", trace["otherData"].pop("job"))
     assert trace["otherData"] == {"step": 2, "hosts": [0, 0, 0, 0], "overlap_collectives": False}
     assert ({event["pid"] for event in work} == {0, 1, 2, 3}
             and {event["cat"] for event in work} == {"compute", "communication"})
@@ -166,12 +167,13 @@ def test_a_page_has_the_buckets_that_the_step_chose(tmp_path, corpus):
     assert result.returncode == 0, result.stderr
     rows = data_of(out / "report.html")["runs"][0]["buckets"]
     assert [row["micro_batches"] > 0 for row in rows] == [steps[1] == [0], steps[1] == [1]]
+    assert [row["min_length"] for row in rows] == [1 if steps[1] == [bucket] else None for bucket in (0, 1)]
 
     log = (out / "log.jsonl").read_text()
     (out / "log.jsonl").write_text(re.sub(r'"chosen_buckets":\[[01]\]', '"chosen_buckets":[2]', log))
-    result = tiny.run([tiny.PROGRAM, "report", out])
-    assert result.returncode == 2, result.stderr
-    assert "names bucket 2 in step 1, but the run has 2 buckets" in result.stderr, result.stderr
+    (out / "timeline.json").unlink()
+    run = page_of(out)
+    assert run["buckets"] == [] and run["notes"][0].startswith("Step 1 chose bucket 2, but job.toml has 2 buckets: ")
 
 
 def test_a_page_begins_with_what_limits_the_step_and_what_the_job_gains(simulated, measured, run_folder):
@@ -198,6 +200,84 @@ def test_no_step_is_traced_where_none_is_asked_for(job, tmp_path):
     assert not (tmp_path / "run" / "timeline.json").exists()
     assert tiny.run([tiny.PROGRAM, "report", tmp_path / "run", "--out", tmp_path / "page.html"]).returncode == 0
     assert data_of(tmp_path / "page.html")["runs"][0]["timelines"] == []
+
+
+def test_one_rank_hides_no_communication(tmp_path, corpus):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,1,1")],
+                         run={"ranks": 1, "precision": "bf16", "steps": 1})
+    [line] = tiny.train(job, "--out", tmp_path / "run")
+    assert "hidden_share" not in line and "slowest_rank" not in line
+
+
+def page_of(out):
+    """The data of the run's page."""
+    result = tiny.run([tiny.PROGRAM, "report", out])
+    assert result.returncode == 0, result.stderr
+    return data_of(out / "report.html")["runs"][0]
+
+
+def test_a_run_that_goes_on_with_other_strategies_has_a_page_without_its_old_step_s_plan(job, run_folder, tmp_path,
+                                                                                         corpus):
+    out = tmp_path / "run"
+    shutil.copytree(run_folder, out)
+    (out / "plan.json").write_text(json.dumps({"job": "0123456789abcdef", "candidates": []}))
+    other = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,1,4")],
+                           run={"ranks": 4, "precision": "fp32", "steps": 5})
+    tiny.train(other, "--out", out, "--resume", out)
+    run = page_of(out)
+    assert run["notes"] == [
+        "Step 2 was traced before the run was resumed with another job, so buckets, links, switches and the prediction "
+        "are missing.", "plan.json has plans for other batches or buckets than the run has now: they are left out."]
+    assert run["buckets"] == [] and run["timelines"][0]["step"] == 2 and run["timelines"][0]["phases"] == []
+    if browser.program():
+        with browser.Browser() as page:
+            assert page.open(out / "report.html") == "ready" and page.errors() == []
+    tiny.train(other, "--out", out, "--resume", out, "--steps", 6, "--set", "run.trace_step=6")
+    run = page_of(out)
+    assert run["timelines"][0]["step"] == 6 and [row["strategy"] for row in run["buckets"]] == ["1,1,4"]
+
+
+def test_documents_of_a_step_before_the_batch_became_another_are_not_made_up(job, tmp_path):
+    out, more = tmp_path / "run", ["--set", "batch.sequences=12"]
+    tiny.train(job, "--out", out, "--steps", 2, "--set", "run.trace_step=0")
+    log = tiny.train(job, "--out", out, "--resume", out, "--steps", 4, "--set", "run.trace_step=4", *more)
+    run = page_of(out)
+    assert run["documents"] is None and re.fullmatch(
+        rf"Step 4 had {log[3]['tokens']} tokens, but \d+ by job.toml: the run was resumed with another job, so .*",
+        run["notes"][0])
+
+
+def test_documents_are_those_that_were_trained_whatever_lengths_the_job_is_planned_for(job, tmp_path):
+    log = tiny.train(job, "--out", tmp_path / "run", "--set", "batch.lengths=full")
+    run = page_of(tmp_path / "run")
+    assert sum(row["tokens"] for row in run["buckets"]) == sum(run["documents"]["lengths"]) == log[1]["tokens"]
+    assert run["notes"] == []
+
+
+def test_a_run_that_went_back_before_its_traced_step_has_a_page(job, tmp_path):
+    out, keep = tmp_path / "run", ["--set", "run.checkpoint_every=1", "--set", "run.trace_step=3"]
+    tiny.train(job, "--out", out, *keep)
+    tiny.train(job, "--out", out, "--resume", out / "checkpoints/step-00000001", "--steps", 2, *keep)
+    assert page_of(out / "abandoned-1")["timelines"][0]["step"] == 3
+    run = page_of(out)
+    assert run["notes"] == ["timeline.json shows step 3, which the run left by going back to an earlier one."]
+    assert run["timelines"] == [] and run["documents"]["step"] == 1
+
+
+def test_hosts_that_no_timeline_tells_are_not_made_up(job, tmp_path):
+    tiny.train(job, "--out", tmp_path / "run", "--emulate", "2x2:1GB/s,1GB/s,1GiB", "--set", "run.trace_step=0")
+    assert page_of(tmp_path / "run")["notes"] == [
+        "The run was on several hosts, but only a timeline (run.trace_step) says which ranks were on which: links and "
+        "switches are shown as of one host."]
+
+
+def test_times_of_different_machines_are_told_apart(job, tmp_path):
+    out, cluster = tmp_path / "run", "2x2:1GB/s,1GB/s,1GiB"
+    tiny.train(job, "--out", out, "--steps", 2)
+    tiny.train(job, "--out", out, "--resume", out, "--steps", 3, "--emulate", cluster)
+    run = page_of(out)
+    assert run["notes"] == [f"Steps have times of different machines: the one it ran on, {cluster}."]
+    assert run["headline"][0].startswith("Step 2, measured at ") and "emulated" not in str(run["headline"])
 
 
 @pytest.mark.parametrize("break_it, told", [
@@ -235,7 +315,7 @@ def changed(file, /, **values):
 
 NAN = float("nan")  # Python writes it as NaN, which is not JSON
 ABSURD = [changed("timeline.json", step=-2), changed("timeline.json", step=0),
-          changed("timeline.json", step=999999999999), changed("timeline.json", step=1e308),
+          changed("timeline.json", step=1e308),
           changed("timeline.json", step="2"), changed("timeline.json", step=NAN),
           changed("timeline.json", hosts=[0, 0, 0, 10**9]), changed("timeline.json", hosts=3),
           changed("timeline.json", pid=-1), changed("timeline.json", pid=10**12), changed("timeline.json", ts=1e308),
@@ -466,6 +546,18 @@ def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(r
     else:
         assert above == [] and rows == [[str(step), str(step % 4), "1.50 s", "\u2013", "\u2013", "\u2013"]
                                         for step in range(1, 11)]
+
+
+@browser.needed
+def test_of_many_steps_the_lowest_and_the_highest_are_drawn(measured):
+    with browser.Browser() as page:
+        page.open(measured)
+        few, many = (page.evaluate(f"thinned(Array.from({{length: {count}}}, (_, i) => [i, i === 777 ? 9 : i === 778 ? -9 "
+                                   ": i < 20 ? NaN : i % 7]))") for count in (8000, 100000))
+        dots = page.evaluate("thinned(Array.from({length: 20000}, (_, i) => [i, i % 7]), true)")
+    assert len(few) == 8000 and [x for x, _ in many] == sorted({x for x, _ in many}) and 4000 < len(many) <= 8000
+    assert dots == [[x, x % 7] for x in range(0, 20000, 3)]
+    assert [777, 9] in many and [778, -9] in many and [y for _, y in many if y is None] == []
 
 
 @browser.needed

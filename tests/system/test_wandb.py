@@ -78,6 +78,31 @@ def test_every_step_and_validation_is_sent_once_also_of_a_resumed_run(tmp_path, 
     assert sum("finished" in note for note in notes) == 2
 
 
+def test_a_run_that_goes_back_is_another_one_there_and_what_it_left_goes_on(tmp_path, corpus, package):
+    job, out = job_of(tmp_path, corpus), tmp_path / "out"
+    keep = ["--set", "run.checkpoint_every=1", "--set", "run.keep_checkpoints=0"]
+    tiny.train(job, "--out", out, *keep, environment=package)
+    (out / "wandb-id").write_text("first\n")  # the stand-in gives all runs one identity
+    tiny.train(job, "--out", out, "--resume", out / "checkpoints/step-00000001", "--steps", 2, *keep, environment=package)
+    left = out / "abandoned-1"
+    tiny.train(job, "--out", left, "--resume", left, "--steps", 4, *keep, environment=package)
+    runs = []
+    for note in notes_of(package):
+        if "init" in note:
+            runs.append((note["init"]["id"], []))
+        elif "train/loss" in note.get("log", {}):
+            runs[-1][1].append(note["log"]["step"])
+    assert runs == [(None, [1, 2, 3]), (None, [1, 2]), ("first", [4])]
+
+
+def test_a_run_that_is_logged_later_sends_its_earlier_steps_too(tmp_path, corpus, package):
+    job, out = job_of(tmp_path, corpus), tmp_path / "out"
+    tiny.train(job, "--out", out, "--set", "log.wandb=false", environment=package)
+    tiny.train(job, "--out", out, "--resume", out, "--steps", 4, environment=package)
+    assert [note["log"]["step"] for note in notes_of(package)
+            if "train/loss" in note.get("log", {})] == [1, 2, 3, 4]
+
+
 def test_what_is_sent_is_what_tensorboard_gets(tmp_path, corpus, package):
     out = tmp_path / "out"
     tiny.train(job_of(tmp_path, corpus), "--emulate", "2x1:1GB/s,1GB/s,1GiB", "--out", out, environment=package)

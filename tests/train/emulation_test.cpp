@@ -118,6 +118,17 @@ TEST_F(EmulationTest, counts_the_waiting_of_compute_streams_as_its_timeline_show
   EXPECT_NEAR(waiting_of(timeline, line.at("slowest_rank")), std::min(first, second), most);
 }
 
+TEST(EmulatedTimes, have_hidden_communication_of_several_ranks_only) {
+  simulator::Simulation step;
+  step.step_seconds = 1;
+  for (const bool several : {false, true}) {
+    step.ranks.push_back({.compute = 1, .communication = 0.5, .overlap = 0.25, .idle = 0});
+    StepRecord record;
+    set_times(record, step, {}, {{}, std::vector<std::vector<int>>(step.ranks.size())});
+    EXPECT_EQ(record.hidden_share, several ? std::optional(0.5) : std::nullopt);
+  }
+}
+
 TEST_F(EmulationTest, is_refused_where_ranks_are_no_cores_of_this_process) {
   const cluster::Hardware four = emulated("2x2:1GB/s,1GB/s,1GiB"), two = emulated("1x2:1GB/s,1GiB");
   const auto refusal = [&](const std::vector<std::string>& sets, const cluster::Hardware& hardware,

@@ -48,6 +48,15 @@ TEST_F(RunLogTest, AFreshRunForgetsThePlanOfAnotherAndARunThatGoesOnKeepsItsLog)
   EXPECT_FALSE(std::filesystem::exists(out_ + "/plan.json"));
 }
 
+TEST_F(RunLogTest, ARunThatGoesOnWithoutValidationLosesThoseOfLaterSteps) {
+  write(small_job("data", out_), "", {1});
+  const std::string path = out_ + "/validation.jsonl";
+  EXPECT_FALSE(std::filesystem::exists(path));
+  files::put(path, "{\"step\":1}\n{\"step\":2}\n");
+  write(small_job("data", out_), "", {2});
+  EXPECT_EQ(files::get(path), "{\"step\":1}\n");
+}
+
 TEST_F(RunLogTest, WithoutAFolderThereIsOnlyTheTerminal) {
   EXPECT_THAT(write(small_job("data", ""), "", {1}), HasSubstr("step 1/4"));
   EXPECT_FALSE(std::filesystem::exists(out_));

@@ -15,10 +15,9 @@ function buckets() {
       [predicted, "predicted time", "predicted_seconds"], [measured, "measured time", "measured_seconds"]
     ].filter(([there]) => there);
     const rows = run.buckets.map(
-        (row, b) =>
+        (row) =>
             [row.strategy,
-             `${count(b + 1 < run.buckets.length ? run.buckets[b + 1].max_length + 1 : 1)}\u2013${
-                 count(row.max_length)}`,
+             row.min_length === null ? "not used" : `${count(row.min_length)}\u2013${count(row.max_length)}`,
              row.ranks, row.replicas, count(row.documents), count(row.tokens), count(row.micro_batches),
              percent(row.padding_share), ...times.map(([, , field]) => seconds(row[field]))]);
     node.append(table(

@@ -50,6 +50,25 @@ function curvesOf(runs, columns, nameOf) {
   });
 }
 
+const kMostPoints = 8000;
+
+// Of many points [x, y], the lowest and the highest of each stretch, so that a single peak remains. dots: every so many.
+function thinned(points, dots) {
+  if (points.length <= kMostPoints) return points;
+  if (dots) return points.filter((_, i) => i % Math.ceil(points.length / kMostPoints) === 0);
+  const stretch = Math.ceil(2 * points.length / kMostPoints), kept = [];
+  for (let first = 0; first < points.length; first += stretch) {
+    let low = first, high = first;
+    for (let i = first; i < Math.min(first + stretch, points.length); ++i) {
+      if (!(points[low][1] <= points[i][1])) low = Number.isNaN(points[i][1]) ? low : i;
+      if (!(points[high][1] >= points[i][1])) high = Number.isNaN(points[i][1]) ? high : i;
+    }
+    kept.push(points[Math.min(low, high)]);
+    if (low !== high) kept.push(points[Math.max(low, high)]);
+  }
+  return kept;
+}
+
 // Draws curves by step into `into`, with linked ranges. dots: without lines.
 function stepFigures(runs) {
   const first = Math.min(...runs.map(({steps}) => steps.step[0])),
@@ -60,8 +79,8 @@ function stepFigures(runs) {
     const figure = chart(into, `${label} by step`, {x_range, x_axis_label: "step", y_axis_label: label, height: 250});
     figure.xaxes[0].ticker = new Bokeh.AdaptiveTicker({min_interval: 1, mantissas: [1, 2, 5], num_minor_ticks: 0});
     curves.forEach(({run, values, name, sparse, color, dash}, c) => {
-      const points = values.map((y, i) => [run.steps.step[i], y === null ? NaN : y])
-                         .filter(([, y]) => !sparse || !Number.isNaN(y));
+      const points = thinned(values.map((y, i) => [run.steps.step[i], y === null ? NaN : y])
+                                 .filter(([, y]) => !sparse || !Number.isNaN(y)), dots);
       const source = new Bokeh.ColumnDataSource(
           {data: {x: points.map(([x]) => x), y: points.map(([, y]) => y), name: points.map(() => name)}});
       const many = points.length > 150, x = {field: "x"}, y = {field: "y"}, drawn = [];
