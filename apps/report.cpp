@@ -14,6 +14,7 @@
 
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
 #include "count_of.hpp"
