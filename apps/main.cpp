@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/names_rank.hpp"
 #include "base/version.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
@@ -168,7 +169,7 @@ int main(int argc, char** argv) {
     fmt::print(stderr, "{}: {}\n", speaker(), error.what());
     return 2;
   } catch (const ClusterError& error) {
-    fmt::print(stderr, "switchyard: {}\n", error.what());  // the message names the rank
+    fmt::print(stderr, "{}: {}\n", names_rank(error.what()) ? "switchyard" : speaker(), error.what());
     return 3;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) != 0) return cannot_print(error.code());

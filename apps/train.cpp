@@ -10,6 +10,8 @@
 #include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "comm/collectives.hpp"
+#include "comm/joint_work.hpp"
 #include "commands.hpp"
 #include "config/emulated_cluster.hpp"
 #include "config/hardware.hpp"
@@ -18,9 +20,11 @@
 #include "open_job.hpp"
 #include "plan_job.hpp"
 #include "report/plan_file.hpp"
+#include "train/channels.hpp"
 #include "train/emulation.hpp"
 #include "train/machine_profile.hpp"
 #include "train/rank.hpp"
+#include "train/ranks.hpp"
 #include "train/run_log.hpp"
 #include "train/train_job.hpp"
 
@@ -78,6 +82,19 @@ std::string plan_beside(const std::string& path, const config::Job& job) {
   return "";
 }
 
+// Each process of a launch finds the same plan, in a time that depends on what its host has to do beside: they wait for
+// each other.
+std::pair<ChosenPlan, train::JoinedFabric> plan_together(const config::Job& job, const cluster::Hardware& hardware,
+                                                         const comm::Launch& launch) {
+  train::JoinedFabric joined = train::join_ranks(job.run.ranks, launch, train::fabric_options(job.fabric));
+  if (!joined) return {choose_plan(job, hardware), nullptr};
+  comm::JointWork together(*joined, comm::everyone(*joined, train::kSearchChannel),
+                           comm::sign_interval(train::timeout_of(job.fabric)));
+  std::optional<ChosenPlan> chosen;
+  together.run("plan", [&](const auto&) { chosen = choose_plan(job, hardware); });
+  return {*std::move(chosen), std::move(joined)};
+}
+
 // A job without strategies is planned first, for the machine that it will train on, or the cluster that it emulates.
 train::TrainSettings job_to_train(const std::string& path, const std::vector<config::Override>& overrides,
                                   const comm::Launch& launch) {
@@ -126,11 +143,12 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
             .hardware = chooses ? std::optional(hardware) : std::nullopt};
   if (!sets_smallest) job = with_break_even(std::move(job), hardware);
   if (status) status->now("searching for plans");
-  const ChosenPlan chosen = choose_plan(job, hardware);
+  const auto [chosen, joined] = plan_together(job, hardware, launch);
   for (const std::string& line : chosen.why) say(line);
   return {.job = chosen.job,
           .plan_json = report::plan_text(chosen.compared, chosen.job),
           .told = true,
+          .joined = joined,
           .emulated = std::move(emulated),
           .hardware = chooses ? std::optional(hardware) : std::nullopt};
 }

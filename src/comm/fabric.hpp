@@ -126,7 +126,8 @@ class Fabric {
   /// failed, or disagrees in row, size or dtype. What goes wrong on a device after run() has returned is thrown by
   /// later calls.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
-  /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`.
+  /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`, and with
+  /// this rank, unless it begins with one.
   virtual void abort(const std::string& reason) = 0;
   /// The first reason why calls throw from now on, this rank's or another's; empty: none is known here.
   virtual std::optional<std::string> failure() const { return std::nullopt; }

@@ -68,8 +68,8 @@ void JointWork::run(const std::string& name, const std::function<void(const Chec
   }
   ended.notify_all();
   signs.join();
+  if (lost) std::rethrow_exception(lost);  // what fails then, such as files that another member removes, may follow
   if (failure) std::rethrow_exception(failure);
-  if (lost) std::rethrow_exception(lost);
   if (failed_elsewhere) exchange(State::done);  // the failed member does not take part, so this throws its reason
 }
 

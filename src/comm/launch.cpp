@@ -110,6 +110,9 @@ Launch by_starter(const Variables& variable) {
   const bool in_step = variable("SLURM_PROCID") && variable("SLURM_STEP_ID");
   const bool offered = variable("PMIX_RANK") || variable("PMI_RANK") || variable("PMI_FD");
   if (!by_torchrun && in_step && offered) return of_variables(variable, Via::mpi, "SLURM_PROCID", "SLURM_NTASKS");
+  // MPICH and its relatives.
+  if (!by_torchrun && variable("PMI_RANK") && variable("PMI_SIZE"))
+    return of_variables(variable, Via::mpi, "PMI_RANK", "PMI_SIZE");
   need_both(variable, "WORLD_SIZE", "RANK");
   need_both(variable, "RANK", "WORLD_SIZE");
   if (variable("RANK")) {
@@ -167,7 +170,15 @@ std::unique_ptr<Fabric> distributed_fabric(const Launch& launch, FabricOptions o
     return tcp_fabric(launch, std::move(options));
   }
 #ifdef SWITCHYARD_MPI
-  return mpi_fabric(options, launch.host);
+  auto fabric = mpi_fabric(options, launch.host);
+  // A launcher and an MPI that don't know each other start each process as the only rank of its own job.
+  if (fabric->rank() != launch.rank || fabric->size() != launch.size)
+    user_error(
+        "started as rank {} of {}, but MPI says that this is rank {} of {}: its library is not that of the launcher. "
+        "Use the mpirun of the MPI that the program was built with, srun with a plug-in that this MPI knows (srun "
+        "--mpi=list), or torchrun's variables.",
+        launch.rank, launch.size, fabric->rank(), fabric->size());
+  return fabric;
 #else
   user_error(
       "started under MPI as rank {} of {}, but this build has no MPI. Build with -DSWITCHYARD_MPI=ON, or use "

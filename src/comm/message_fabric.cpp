@@ -6,6 +6,7 @@
 
 #include "base/errors.hpp"
 #include "comm/block.hpp"
+#include "comm/silence.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -21,6 +22,11 @@ void Arrivals::finish(Message& message) {
   changed_.notify_all();
 }
 
+void Arrivals::moved(int peer, bool send) {
+  std::lock_guard lock(mutex_);
+  ++moves_[{peer, send}];
+}
+
 void Arrivals::fail(const std::string& reason) {
   std::lock_guard lock(mutex_);
   if (!failure_) failure_ = reason;
@@ -34,10 +40,13 @@ std::optional<std::string> Arrivals::failure() const {
 
 Arrivals::Outcome Arrivals::wait(const Message& message, std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
-  changed_.wait_until(lock, deadline, [&] { return message.done || failure_; });
-  if (message.done) return Outcome::done;
-  return failure_ ? Outcome::failed : Outcome::late;
+  const i64& moves = moves_[{message.peer, message.send}];
+  i64 known = moves;
+  if (!wait_within(
+          changed_, lock, timeout, [&] { return message.done || failure_; },
+          [&] { return std::exchange(known, moves) != moves; }))
+    return Outcome::late;
+  return message.done ? Outcome::done : Outcome::failed;
 }
 
 StagingPool::Buffer StagingPool::take(i64 bytes) {
@@ -208,7 +217,7 @@ void MessageFabric::run(const Channel& channel, const Transaction& transaction) 
 }
 
 void MessageFabric::abort(const std::string& reason) {
-  arrivals_->fail(reason);
+  arrivals_->fail(reason_of(label_, reason));
   transport_->stop(*arrivals_->failure());
 }
 

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "comm/fabric.hpp"
 #include "comm/protocol.hpp"
@@ -36,6 +37,9 @@ struct Message {
 /// Where transports report and run() sleeps. Thread-safe.
 class Arrivals {
  public:
+  /// Bytes of a large message to or from a peer went on their way. Messages of one direction follow each other, so all
+  /// that wait for this peer there wait for these bytes.
+  void moved(int peer, bool send);
   /// Marks a receive complete, or a send buffer reusable. A receive is complete, too, when `theirs` differs from what
   /// it expects.
   void finish(Message& message);
@@ -43,12 +47,14 @@ class Arrivals {
   void fail(const std::string& reason);
   std::optional<std::string> failure() const;
   enum class Outcome { done, late, failed };
+  /// late: the message has not ended, and nothing has moved in its direction, for so long.
   Outcome wait(const Message& message, std::chrono::milliseconds timeout) const;
 
  private:
   mutable std::mutex mutex_;
   mutable std::condition_variable changed_;
   std::optional<std::string> failure_;
+  mutable std::map<std::pair<int, bool>, i64> moves_;  // by peer and whether it is sent
 };
 
 /// Moves messages between processes. Reports to the Arrivals it was made with; calls fail() there when another rank

@@ -22,8 +22,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr i64 kPieceBytes = i64{1} << 30;  // MPI counts in int
-constexpr size_t kReasonBytes = 1024;      // of an abort message
+// Of a message that is one request: MPI counts in int, and tells of whole requests only.
+constexpr i64 kPieceBytes = i64{64} << 20;
+constexpr size_t kReasonBytes = 1024;  // of an abort message
 constexpr int kReasonTag = 1;
 constexpr int kHeaderTag = 0;
 constexpr int kLeastTagBound = 32767;  // MPI_TAG_UB is at least this; MPI 4.1, section 9.1.2
@@ -204,6 +205,10 @@ class MpiTransport final : public Transport {
   }
 
   enum class Part { send, header, payload };
+  struct Slot {
+    Flight* flight;
+    Part part;
+  };
 
   void add_request(MPI_Request request, Flight* flight, Part part) {
     requests_.push_back(request);
@@ -345,10 +350,17 @@ class MpiTransport final : public Transport {
       if (ended.back().part == Part::header) heard.push_back(statuses_[static_cast<size_t>(i)].MPI_SOURCE);
     }
     drop_completed();
+    for (const Slot& slot : ended) report_piece(slot);
     for (const Slot& slot : ended)
       if (--slot.flight->open == 0 && slot.part != Part::header) land(slot.flight);
     for (const int rank : heard) take_header(rank);
     return true;
+  }
+
+  void report_piece(const Slot& slot) {
+    const Message* message = slot.flight->message;
+    if (slot.part != Part::header && message != nullptr && message->envelope.bytes > kPieceBytes)
+      arrivals_->moved(message->peer, message->send);
   }
 
   void drop_completed() {
@@ -411,11 +423,6 @@ class MpiTransport final : public Transport {
       if (!all) std::this_thread::sleep_for(kLongestNap);
     }
   }
-
-  struct Slot {
-    Flight* flight;
-    Part part;
-  };
 
   std::shared_ptr<Arrivals> arrivals_;
   std::shared_ptr<MpiSession> session_;

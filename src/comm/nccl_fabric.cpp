@@ -11,7 +11,6 @@
 #include <thread>
 #include <utility>
 
-#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/block.hpp"
 #include "comm/collectives.hpp"
@@ -352,10 +351,10 @@ class NcclFabric final : public ForwardingFabric {
   }
 
   void wait_until_ready(NcclCommunicator& communicator, const std::string& name, const std::vector<int>& peers) const {
-    const auto deadline = Clock::now() + options_.timeout;
+    Silence silence(options_.timeout);
     while (!communicator.ready()) {
       watch_->stop_if_failed(name);
-      if (Clock::now() > deadline) throw ClusterError(not_exchanged(label_, name, peers, options_.timeout));
+      if (silence.over()) throw ClusterError(not_exchanged(label_, name, peers, options_.timeout));
       std::this_thread::sleep_for(kPause);
     }
   }

@@ -57,8 +57,8 @@ void NcclWatch::stop_if_failed(const std::string& name) const {
 
 void NcclWatch::wait_for_reason(const NcclError& error) const {
   if (!error.remote()) return;
-  const auto deadline = Clock::now() + kMoment;
-  while (!host_.failure() && Clock::now() < deadline) std::this_thread::sleep_for(kInterval);
+  const auto deadline = std::chrono::steady_clock::now() + kMoment;
+  while (!host_.failure() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(kInterval);
 }
 
 void NcclWatch::close() {
@@ -101,8 +101,8 @@ std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue&
     if (under_way.empty()) return std::nullopt;
     UnderWay& first = under_way.front();
     // A stream may have much to do before: silence counts from when the messages begin.
-    if (!first.late && device_.reached(first.exchange.begun)) first.late = Clock::now() + timeout_;
-    if (!first.late || Clock::now() < *first.late) return std::nullopt;
+    if (!first.silence && device_.reached(first.exchange.begun)) first.silence.emplace(timeout_);
+    if (!first.silence || !first.silence->over()) return std::nullopt;
     return Fault{.text = not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_)};
   } catch (const std::exception& error) {  // of NCCL, or of the device
     const Exchange whole{.name = name_of_queue(whose), .peers = {}, .begun = {}, .done = {}};
@@ -119,12 +119,12 @@ bool NcclWatch::idle() const {
 
 // Errors at the end change no result: what fails here is aborted.
 void NcclWatch::finish() {
-  const auto deadline = Clock::now() + std::min<std::chrono::milliseconds>(timeout_, kPatience);
+  const auto deadline = std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(timeout_, kPatience);
   try {
     for (auto& [whose, queue] : queues_) queue.communicator->finalize();
     for (auto& [whose, queue] : queues_) {
       while (!queue.communicator->ready()) {
-        if (Clock::now() > deadline) return;
+        if (std::chrono::steady_clock::now() > deadline) return;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
       queue.communicator->close();

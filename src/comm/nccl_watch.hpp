@@ -12,6 +12,7 @@
 
 #include "comm/fabric.hpp"
 #include "comm/nccl_communicator.hpp"
+#include "comm/silence.hpp"
 
 namespace switchyard::comm {
 
@@ -52,10 +53,9 @@ class NcclWatch {
   void close();
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct UnderWay {
     Exchange exchange;
-    std::optional<Clock::time_point> late;  // when it is, once it has begun
+    std::optional<Silence> silence;  // once it has begun
   };
   struct Queue {
     std::shared_ptr<NcclCommunicator> communicator;

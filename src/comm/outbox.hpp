@@ -48,6 +48,8 @@ class Outbox {
     bool more = false;
   };
   Bytes next();
+  /// Whether these are of a part of a large message.
+  bool in_part() const { return writing_ && writing_->frame.kind == Frame::Kind::part; }
   /// So many of these are written. Returns a message that is sent now, or null.
   Message* written(i64 count);
 

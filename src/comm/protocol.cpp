@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/errors.hpp"
+#include "base/names_rank.hpp"
 #include "comm/block.hpp"
 
 namespace switchyard::comm {
@@ -141,6 +142,17 @@ std::string rank_label(int rank, const cluster::Cluster& cluster) {
   if (static_cast<size_t>(host) < cluster.names.size())
     return fmt::format("rank {} (host {})", rank, cluster.names[static_cast<size_t>(host)]);
   return fmt::format("rank {} (host {})", rank, host);
+}
+
+std::string reason_of(const std::string& who, const std::string& error) {
+  return names_rank(error) ? error : fmt::format("{}: {}", who, error);
+}
+
+bool ended_the_job(const Fabric& fabric, const std::exception& error) {
+  const auto reason = fabric.failure();
+  const std::string text = error.what();
+  return reason && (*reason == text ||
+                    (reason->starts_with(fmt::format("rank {} ", fabric.rank())) && reason->ends_with(": " + text)));
 }
 
 std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer,

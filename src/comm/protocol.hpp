@@ -1,6 +1,7 @@
 // Common parts of all fabrics: the rules of a transaction, and the messages when one is broken.
 #pragma once
 
+#include <exception>
 #include <map>
 #include <mutex>
 #include <string>
@@ -53,6 +54,10 @@ void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, c
 
 /// "rank 5 (host b)"; the host's number if it has no name.
 std::string rank_label(int rank, const cluster::Cluster& cluster);
+/// What ended `who`, for others: an error that doesn't begin with a rank is told with the one that it is of.
+std::string reason_of(const std::string& who, const std::string& error);
+/// Whether this error of the fabric's rank is what ended the job, and no consequence of that.
+bool ended_the_job(const Fabric& fabric, const std::exception& error);
 /// Messages of ClusterErrors. `who` is rank_label.
 std::string heard_nothing(const std::string& who, const Transaction& transaction, int peer,
                           std::chrono::milliseconds timeout);

@@ -221,6 +221,7 @@ class TcpTransport final : public Transport {
                                MSG_NOSIGNAL | (bytes.more ? MSG_MORE : 0));
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (n < 0) return lose(rank, std::strerror(errno));
+      if (peer.outgoing.in_part()) arrivals_->moved(static_cast<int>(rank), true);
       if (Message* sent = peer.outgoing.written(n)) arrivals_->finish(*sent);
     }
   }
@@ -237,6 +238,7 @@ class TcpTransport final : public Transport {
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
       if (n <= 0) return lose(rank, n == 0 ? "it closed the connection" : std::strerror(errno));
       peer.read += n, budget -= n;
+      if (!in_header && peer.target != nullptr) arrivals_->moved(static_cast<int>(rank), false);
       if (peer.read == header) open_frame(peer);
       if (peer.read >= header && peer.read == header + peer.incoming.body) {
         peer.read = 0;

@@ -27,6 +27,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto kRetry = 20ms;           // between attempts to reach a rank that does not listen yet
+constexpr auto kPatience = 1s;          // with one of several addresses of rank 0
 constexpr auto kGrace = 2s;             // rank 0 gives up first, and says why
 constexpr auto kFarewell = 1s;          // to send the reason of a failure
 constexpr size_t kMostStrangers = 256;  // connections that have not greeted, beyond one for each rank
@@ -200,12 +201,27 @@ class Rendezvous {
     hints.ai_socktype = SOCK_STREAM;
     const int code = ::getaddrinfo(launch_.master_address.c_str(), nullptr, &hints, &found);
     if (code != 0)
-      fail(fmt::format("MASTER_ADDR can't be resolved: {}. Set it to the host of rank 0.", ::gai_strerror(code)));
-    master_.address = reinterpret_cast<const sockaddr_in*>(found->ai_addr)->sin_addr;
-    master_.port = launch_.master_port;
+      fail(
+          fmt::format("MASTER_ADDR can't be resolved to an IPv4 address: {}. Set it to the name or address of the host "
+                      "of rank 0.",
+                      ::gai_strerror(code)));
+    for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+      in_addr address = reinterpret_cast<const sockaddr_in*>(one->ai_addr)->sin_addr;
+      // Many hosts resolve their own name to a loopback address; then rank 0 is on this host.
+      if (interface_.s_addr != 0 && is_loopback(address)) address = interface_;
+      if (std::ranges::none_of(masters_, [&](in_addr known) { return known.s_addr == address.s_addr; }))
+        masters_.push_back(address);
+    }
     ::freeaddrinfo(found);
-    // Many hosts resolve their own name to a loopback address; then rank 0 is on this host.
-    if (interface_.s_addr != 0 && is_loopback(master_.address)) master_.address = interface_;
+    std::ranges::stable_partition(masters_, [](in_addr address) { return !is_loopback(address); });
+    master_ = {masters_.front(), launch_.master_port};
+  }
+
+  // A host may have several addresses, which not all are on a network of the others: rank 0 listens on the first that
+  // is its own, and the others try one after the other.
+  void next_master(Contact& contact) {
+    const auto now = std::ranges::find(masters_, contact.remote.address.s_addr, &in_addr::s_addr);
+    contact.remote.address = std::next(now) == masters_.end() ? masters_.front() : *std::next(now);
   }
 
   Descriptor listen(const Endpoint& at) const {
@@ -220,7 +236,11 @@ class Rendezvous {
   }
 
   // If the master's address is not one of this host's own, rank 0 listens on the interface that the options name.
-  Descriptor listen_as_master() const {
+  Descriptor listen_as_master() {
+    const auto own = std::ranges::find_if(masters_, [](in_addr address) {
+      return listen_on({address, 0}).error != EADDRNOTAVAIL;
+    });
+    if (own != masters_.end()) master_.address = *own;
     if (interface_.s_addr != 0 && listen_on({master_.address, 0}).error == EADDRNOTAVAIL)
       return listen({interface_, master_.port});
     return listen(master_);
@@ -318,7 +338,7 @@ class Rendezvous {
         entries.push_back({listener->fd(), POLLIN, 0});
     const size_t listeners = entries.size(), contacts = contacts_.size();
     for (const auto& contact : contacts_) {
-      if (contact->socket.fd() < 0) end = std::min(end, contact->retry_at);
+      if (contact->socket.fd() < 0 || tries_others(*contact)) end = std::min(end, contact->retry_at);
       const bool writes = contact->step == Step::connecting || !contact->out.empty();
       const int events = (writes ? POLLOUT : 0) | (contact->awaited > 0 ? POLLIN : POLLRDHUP);
       entries.push_back({contact->socket.fd(), static_cast<short>(events), 0});  // poll ignores -1
@@ -339,6 +359,8 @@ class Rendezvous {
         connect(contact);
       else if (events != 0)
         finish_connecting(contact);
+      else if (tries_others(contact) && Clock::now() >= contact.retry_at)
+        try_later(contact, std::strerror(ETIMEDOUT));
       return;
     }
     if (events & POLLOUT) write(contact);
@@ -347,6 +369,10 @@ class Rendezvous {
       read(contact);
     else
       lose(contact, "it closed the connection");
+  }
+
+  bool tries_others(const Contact& contact) const {
+    return contact.step == Step::connecting && contact.phase == Phase::join && masters_.size() > 1;
   }
 
   void accept_from(int listener) {
@@ -382,6 +408,7 @@ class Rendezvous {
   void connect(Contact& contact) {
     Opened opened = start_connecting(contact.remote, interface_);
     contact.socket = std::move(opened.socket);
+    contact.retry_at = Clock::now() + kPatience;
     if (opened.error != 0) try_later(contact, std::strerror(opened.error));
   }
 
@@ -390,6 +417,7 @@ class Rendezvous {
     if (contact.phase == Phase::data)
       fail(fmt::format("no connection to rank {} ({}): {}. See its log.", contact.rank, text_of(contact.remote),
                        trouble));
+    next_master(contact);
     contact.socket = Descriptor();
     contact.step = Step::connecting;
     contact.awaited = 0;
@@ -520,6 +548,7 @@ class Rendezvous {
       fail(fmt::format("the listener on {} does not know this job's fabric.token. Choose another MASTER_PORT.",
                        text_of(contact.remote)));
     if (contact.phase == Phase::join) {
+      master_.address = contact.remote.address;
       deadline_ = Clock::now() + options_.timeout + kGrace;
       return contact.await(Step::roster, sizeof(Roster));
     }
@@ -563,7 +592,8 @@ class Rendezvous {
   Clock::time_point deadline_;
   Phase phase_ = Phase::join;
   std::array<char, 256> host_{};
-  in_addr interface_{};  // this host's address on the interface in the options; 0: none is given
+  in_addr interface_{};           // this host's address on the interface in the options; 0: none is given
+  std::vector<in_addr> masters_;  // addresses of the master's name
   Endpoint master_;
   Descriptor listener_,
       data_listener_;  // only on ranks other than 0, and on rank 0 if its data has an interface of its own

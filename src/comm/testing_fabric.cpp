@@ -36,7 +36,7 @@ void FakeFabric::run(const Channel& channel, const Transaction& transaction) {
 
 void FakeFabric::abort(const std::string& reason) {
   std::lock_guard lock(mutex_);
-  if (reason_.empty()) reason_ = reason;
+  if (reason_.empty()) reason_ = reason_of(rank_label(rank_, cluster_), reason);
 }
 
 Traffic FakeFabric::traffic() const {

@@ -16,6 +16,7 @@
 #include "base/errors.hpp"
 #include "comm/block.hpp"
 #include "comm/protocol.hpp"
+#include "comm/silence.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -167,9 +168,8 @@ class Sends {
     stay_awake_until([&] { return receipt_.open == 0 || hub_.failed(); });
     std::unique_lock lock(receipt_.mutex);
     for (const Posting& posting : postings_) {
-      const auto deadline = Clock::now() + hub_.options().timeout;
-      if (!receipt_.changed.wait_until(lock, deadline, [&] { return posting.done || hub_.failed(); }))
-        return posting.op->peer;
+      const auto taken = [&] { return posting.done || hub_.failed(); };
+      if (!wait_within(receipt_.changed, lock, hub_.options().timeout, taken)) return posting.op->peer;
       if (!posting.done) return posting.op->peer;
     }
     for (const Posting& posting : postings_)
@@ -201,7 +201,7 @@ class ThreadFabric final : public Fabric {
   int rank() const override { return rank_; }
   int size() const override { return hub_->cluster().ranks(); }
   const cluster::Cluster& cluster() const override { return hub_->cluster(); }
-  void abort(const std::string& reason) override { hub_->fail(reason); }
+  void abort(const std::string& reason) override { hub_->fail(reason_of(label_, reason)); }
   std::optional<std::string> failure() const override {
     return hub_->failed() ? std::optional(hub_->reason()) : std::nullopt;
   }
@@ -217,7 +217,7 @@ class ThreadFabric final : public Fabric {
     try {
       exchange(channel, transaction);
     } catch (const std::exception& error) {
-      hub_->fail(error.what());
+      abort(error.what());
       throw;
     }
     std::lock_guard lock(traffic_mutex_);
@@ -259,9 +259,8 @@ class ThreadFabric final : public Fabric {
   Posting& take(Mailbox& mailbox, const Transaction& transaction, int peer) {
     stay_awake_until([&] { return mailbox.any || hub_->failed(); });
     std::unique_lock lock(mailbox.mutex);
-    const auto deadline = Clock::now() + hub_->options().timeout;
-    const bool came =
-        mailbox.arrived.wait_until(lock, deadline, [&] { return !mailbox.queue.empty() || hub_->failed(); });
+    const auto arrived = [&] { return !mailbox.queue.empty() || hub_->failed(); };
+    const bool came = wait_within(mailbox.arrived, lock, hub_->options().timeout, arrived);
     if (hub_->failed()) {
       lock.unlock();  // fail() takes the locks in the other order
       stop_if_failed(transaction);

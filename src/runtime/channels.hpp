@@ -10,7 +10,7 @@
 namespace switchyard::runtime {
 
 /// Channels below this number are for others who use an executor's fabric.
-inline constexpr int kFirstChannel = 16;
+inline constexpr int kFirstChannel = 17;
 
 /// The kinds of exchange within a run: by operators, by collectives, which run beside them, between ring ranks, and by
 /// collectives that are tasks of their own, where micro-batches run in pairs: these overtake those of earlier runs.

@@ -23,7 +23,11 @@ Mark Mark::here(const at::Device& device) {
 }
 
 void Mark::wait() const {
-  if (event_) event_->block(guard_of(event_->device()).getStream(event_->device()));
+  if (event_) wait(event_->device());
+}
+
+void Mark::wait(const at::Device& device) const {
+  if (event_) event_->block(guard_of(device).getStream(device));
 }
 
 Instant Instant::here(const at::Device& device) {
@@ -40,10 +44,14 @@ double Instant::seconds_since(const Instant& earlier) const {
   return std::chrono::duration<double>(time_ - earlier.time_).count();
 }
 
+void use_device(const at::Device& device) {
+  if (!device.is_cpu()) guard_of(device).setDevice(device);
+}
+
 void use_own_stream(const at::Device& device) {
   if (device.is_cpu()) return;
+  use_device(device);
   const auto guard = guard_of(device);
-  guard.setDevice(device);
   guard.exchangeStream(guard.getStreamFromGlobalPool(device));
 }
 

@@ -20,6 +20,8 @@ class Mark {
   static Mark here(const at::Device& device);
   /// Makes all work that the calling thread gives to the device from now on start after the mark. Returns at once.
   void wait() const;
+  /// The same for what it gives to another device of the kind.
+  void wait(const at::Device& device) const;
   /// Whether the device has reached it.
   bool reached() const { return !event_ || event_->query(); }
 
@@ -42,7 +44,9 @@ class Instant {
   std::shared_ptr<const c10::Event> event_;
 };
 
-/// From now on the calling thread gives its work on the device to a stream of its own.
+/// From now on the calling thread works with this device: libraries that ask for the current one, as NCCL does, get it.
+void use_device(const at::Device& device);
+/// The same, and the calling thread gives its work on the device to a stream of its own.
 void use_own_stream(const at::Device& device);
 /// The calling thread's stream uses the tensor's memory: the allocator gives that to nobody else before the stream has
 /// done what it has when the memory is freed. For tensors that another stream's thread made, unless that stream waits

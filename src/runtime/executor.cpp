@@ -13,6 +13,7 @@
 #include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
+#include "comm/protocol.hpp"
 #include "compiler/documents_read.hpp"
 #include "compiler/memory.hpp"
 #include "compiler/wire.hpp"
@@ -170,7 +171,7 @@ struct Executor::Step {
   void execute(int id) {
     if (signals.failed()) return;
     const Task& task = program.tasks[static_cast<size_t>(id)];
-    try {
+    guard([&] {
       TaskTimes of_task(id, task, e.rank_, e.options_.device);
       await(task);
       used(uses_until_start(id));
@@ -182,10 +183,18 @@ struct Executor::Step {
       of_task.end();
       keep(std::move(of_task));
       finished(id);
+    });
+  }
+
+  // What fails in a queue ends the step on all ranks. Other queues, which the fabric then stops, may be here first.
+  template <class Work>
+  void guard(const Work& work) {
+    try {
+      work();
     } catch (const Cancelled&) {
     } catch (const std::exception& error) {
       e.fabric_.abort(error.what());
-      signals.fail(std::current_exception());
+      signals.fail(std::current_exception(), comm::ended_the_job(e.fabric_, error));
     }
   }
 
@@ -697,10 +706,11 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   ++steps_;
   const auto start = Clock::now();
   Step step(*this, program, input);
-  // Runners exist before any stream looks them up.
+  // Runners exist before any stream looks them up, and streams before any of them begins.
   for (const int id : step.tasks) {
     const Task& task = program.tasks[static_cast<size_t>(id)];
     if (task.kind() == TaskKind::run || task.kind() == TaskKind::zero_fill) step.runner_of(task);
+    stream(task);
   }
   step.make_room(compiler::kStart);
   const Mark begun = Mark::here(options_.device);
@@ -708,15 +718,17 @@ StepResult Executor::run(const ir::Program& program, const StepInput& input) {
   std::map<Stream*, Mark> ends;
   for (const int id : step.tasks) {
     Stream& on = stream(program.tasks[static_cast<size_t>(id)]);
-    if (ends.try_emplace(&on).second) on.enqueue([&begun] { begun.wait(); });
+    if (ends.try_emplace(&on).second) on.enqueue([&] { step.guard([&] { begun.wait(); }); });
     on.enqueue([&step, id] { step.execute(id); });
   }
-  for (auto& [on, end] : ends) on->enqueue([this, &end] { end = Mark::here(options_.device); });
+  for (auto& [on, end] : ends) on->enqueue([&, to = &end] { step.guard([&] { *to = Mark::here(options_.device); }); });
   for (auto& [on, end] : ends) on->drain();
   if (collective_stream_) collective_stream_->drain();
+  if (step.signals.failed()) {
+    step.guard([&] { wait_for_device(options_.device); });  // its memory is given back in no order
+    step.signals.rethrow();
+  }
   for (const auto& [on, end] : ends) end.wait();
-  if (step.signals.failed()) wait_for_device(options_.device);  // its memory is given back in no order
-  step.signals.rethrow();
   if (!input.update) step.keep_own_loss();
   if (input.probe.spans) wait_for_device(options_.device);  // a step that is traced is known to its end
   step.result.times.total = seconds_since(start);

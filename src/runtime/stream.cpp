@@ -21,9 +21,9 @@ void Signals::wait(size_t flag) {
   mark.wait();
 }
 
-void Signals::fail(std::exception_ptr error) {
+void Signals::fail(std::exception_ptr error, bool cause) {
   const std::lock_guard lock(mutex_);
-  if (!error_) error_ = std::move(error);
+  if (!error_ || cause) error_ = std::move(error);
   changed_.notify_all();
 }
 

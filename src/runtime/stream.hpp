@@ -27,9 +27,10 @@ class Signals {
   /// Blocks until the flag is set, and what the calling thread gives to the device next comes after what the flag
   /// stands for; throws Cancelled once fail() has been called.
   void wait(size_t flag);
-  void fail(std::exception_ptr error);
+  /// cause: this error takes the place of an earlier one, which follows from it.
+  void fail(std::exception_ptr error, bool cause = false);
   bool failed();
-  /// Rethrows the first error, if any.
+  /// Rethrows the cause, else the first error, if any.
   void rethrow();
 
  private:

@@ -50,7 +50,7 @@ class TensorDevice final : public comm::BlockDevice {
   }
 
   Mark mark() const override { return std::make_shared<const runtime::Mark>(runtime::Mark::here(device_)); }
-  void wait_for(const Mark& mark) const override { of(mark).wait(); }
+  void wait_for(const Mark& mark) const override { of(mark).wait(device_); }
   bool reached(const Mark& mark) const override { return of(mark).reached(); }
 
   std::shared_ptr<std::byte> allocate(i64 bytes) const override {

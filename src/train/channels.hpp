@@ -23,9 +23,10 @@ enum ChannelId : int {
   kStartChannel = 11,       // what is reported before the first step, and room for the copies of checkpoints
   kCheckpointChannel = 12,  // joint work on checkpoints while training goes on
   kValidationChannel = 13,
-  kDraftChannel = 14,  // joint work on the choice of a step's buckets
-  kStopChannel = 15,   // whether a rank was asked to stop during a validation
+  kDraftChannel = 14,   // joint work on the choice of a step's buckets
+  kStopChannel = 15,    // whether a rank was asked to stop during a validation
+  kSearchChannel = 16,  // joint work on the plan of a job without strategies
 };
-static_assert(kStopChannel < runtime::kFirstChannel, "an executor's channels follow");
+static_assert(kSearchChannel < runtime::kFirstChannel, "an executor's channels follow");
 
 }  // namespace switchyard::train

@@ -5,12 +5,14 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 #include <thread>
 
 #include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
+#include "runtime/device_order.hpp"
 #include "train/channels.hpp"
 
 namespace switchyard::train {
@@ -76,6 +78,9 @@ int gpu_count() {
 }
 
 void require_device(config::Device device) {
+  // Streams that share a queue of the device wait for each other's heads: one that waits for a peer could hold up the
+  // one that the peer waits for. A rank may have more streams than the 8 queues that CUDA takes by itself.
+  if (device == config::Device::cuda) ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
   if (device == config::Device::cuda && gpu_count() == 0)
     user_error(
         "run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows "
@@ -95,6 +100,7 @@ RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config
     const int gpu = gpu_for(rank, all, host, threads_of_one_process);
     if (rank == fabric.rank()) settings.device = at::Device(gpu_type(), static_cast<at::DeviceIndex>(gpu));
   }
+  runtime::use_device(settings.device);
   return settings;
 }
 

@@ -33,10 +33,12 @@ at::DeviceType& gpu_type();
 /// Devices of that type that this process sees.
 int gpu_count();
 
-/// UserError unless this process can compute on such a device. Called before ranks start.
+/// UserError unless this process can compute on such a device. Called before ranks start, and before anything else asks
+/// CUDA for a device: it is given as many queues as there can be, unless CUDA_DEVICE_MAX_CONNECTIONS says how many.
 void require_device(config::Device device);
 
-/// `settings` with the rank's device, and its threads unless they are given (above 0). All ranks call it together.
+/// `settings` with the rank's device, and its threads unless they are given (above 0). All ranks call it together, each
+/// on the thread that works with its device from now on.
 /// errors  UserError on all of them where gpu_for has one for any
 RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device,
                              bool threads_of_one_process);

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "comm/nccl_fabric.hpp"
+#include "comm/protocol.hpp"
 #include "comm/thread_fabric.hpp"
 #include "kernels/device_memory.hpp"
 #include "runtime/channels.hpp"
@@ -43,8 +44,16 @@ comm::FabricOptions fabric_options(const config::FabricSettings& settings) {
   return options;
 }
 
+JoinedFabric join_ranks(int ranks, const comm::Launch& launch, const comm::FabricOptions& options) {
+  if (!launch.distributed) return nullptr;
+  if (ranks > 0 && ranks != launch.size)
+    user_error("the job is for {} ranks, but {} were launched. Launch {}, or change run.ranks.", ranks, launch.size,
+               ranks);
+  return comm::distributed_fabric(launch, options);
+}
+
 void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster,
-              const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work) {
+              const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work, JoinedFabric joined) {
   std::mutex mutex;
   std::exception_ptr first;
   const auto guarded = [&](comm::Fabric& fabric) {
@@ -55,19 +64,14 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
         kernels::out_of_device_memory(fabric.rank(), "its part of the model", error);
       }
     } catch (const std::exception& error) {
-      {
-        const std::lock_guard lock(mutex);
-        if (!first) first = std::current_exception();
-      }
       fabric.abort(error.what());
+      const std::lock_guard lock(mutex);
+      if (!first || comm::ended_the_job(fabric, error)) first = std::current_exception();
     }
   };
   if (launch.distributed) {
-    if (ranks > 0 && ranks != launch.size)
-      user_error("the job is for {} ranks, but {} were launched. Launch {}, or change run.ranks.", ranks, launch.size,
-                 ranks);
-    const auto fabric = comm::distributed_fabric(launch, options);
-    guarded(*fabric);
+    if (!joined) joined = join_ranks(ranks, launch, options);
+    guarded(*joined);
     if (first) std::rethrow_exception(first);
     return;
   }

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -31,11 +32,19 @@ std::chrono::milliseconds timeout_of(const config::FabricSettings& settings);
 /// can't be read.
 comm::FabricOptions fabric_options(const config::FabricSettings& settings);
 
+/// A process's end of the fabric of its launch, for what it does with the others before on_ranks, which takes it; null
+/// where ranks are threads.
+using JoinedFabric = std::shared_ptr<comm::Fabric>;
+/// Joins the other processes. UserError if the launch has another size than `ranks`; 0: any.
+JoinedFabric join_ranks(int ranks, const comm::Launch& launch, const comm::FabricOptions& options);
+
 /// Calls `work` once per local rank, each with its fabric: `ranks` threads of this process, or this process alone when
 /// it was launched as one of many (then `ranks` must be 0 or the launch's size; UserError otherwise). Rethrows the
-/// first error; a failing rank aborts the fabric, so that no other waits for it.
+/// error that ended the job on all ranks; a failing rank aborts the fabric, so that no other waits for it.
+/// joined: the fabric of a launch, if it was joined before.
 void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& local_cluster,
-              const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work);
+              const comm::FabricOptions& options, const std::function<void(comm::Fabric&)>& work,
+              JoinedFabric joined = {});
 
 /// The channels on which a job moves memory of devices, and the groups with collectives there (comm::NcclOptions).
 struct DeviceChannels {

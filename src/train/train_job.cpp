@@ -388,27 +388,29 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;
-  on_ranks(job.run.ranks, launch,
-           settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
-           fabric_options(job.fabric), [&](comm::Fabric& ranks) {
-             std::unique_ptr<StatusLine> status;
-             if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
-             std::optional<RunFolder> folder;
-             if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
-             std::optional<comm::MeteredFabric> metered;
-             if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
-             comm::Fabric& host = metered ? *metered : ranks;
-             const compiler::Plans plans = compiler::plans_of(job, host.cluster());
-             const RankSettings told = rank_settings_of(job, settings.emulated);
-             const RankSettings share = with_host_share(told, host, job.run.device, !launch.distributed);
-             on_devices(
-                 host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
-                 [&](comm::Fabric& fabric) {
-                   stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share,
-                                          folder ? &*folder : nullptr, std::move(status))
-                                    .run();
-                 });
-           });
+  on_ranks(
+      job.run.ranks, launch, settings.emulated ? settings.emulated->placement() : cluster::uniform(1, job.run.ranks),
+      fabric_options(job.fabric),
+      [&](comm::Fabric& ranks) {
+        std::unique_ptr<StatusLine> status;
+        if (ranks.rank() == 0) status = std::make_unique<StatusLine>("train", "compiling the strategies");
+        std::optional<RunFolder> folder;
+        if (status && !job.run.out.empty()) folder.emplace(job.run.out, settings.resume, settings.force, *status);
+        std::optional<comm::MeteredFabric> metered;
+        if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
+        comm::Fabric& host = metered ? *metered : ranks;
+        const compiler::Plans plans = compiler::plans_of(job, host.cluster());
+        const RankSettings told = rank_settings_of(job, settings.emulated);
+        const RankSettings share = with_host_share(told, host, job.run.device, !launch.distributed);
+        on_devices(
+            host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
+            [&](comm::Fabric& fabric) {
+              stopped_by = JobOnRank(settings, sources, validated, fabric, plans, share, folder ? &*folder : nullptr,
+                                     std::move(status))
+                               .run();
+            });
+      },
+      settings.joined);
   return stopped_by;
 }
 

@@ -78,7 +78,8 @@ TEST_P(JointWorkOf, RanksEndsWithTheErrorOfTheOneThatFailsOnceNobodyWorksAnyMore
     }
   });
   EXPECT_EQ(ends[2], "disk full");
-  for (const size_t rank : {0u, 1u}) EXPECT_THAT(ends[rank], HasSubstr("\"shards\" stopped: disk full"));
+  for (const size_t rank : {0u, 1u})
+    EXPECT_THAT(ends[rank], HasSubstr("\"shards\" stopped: rank 2 (host b): disk full"));
 }
 
 TEST_P(JointWorkOf, RanksEndsWhenOneStaysAwayAndThoseAtWorkHearOfItAtTheirNextCheck) {
@@ -104,6 +105,20 @@ TEST_P(JointWorkOf, RanksEndsWhenOneStaysAwayAndThoseAtWorkHearOfItAtTheirNextCh
     EXPECT_THAT(ends[rank],
                 HasSubstr("\"shards\" heard nothing from rank 2 for 0.5 s. See its log, or raise fabric.timeout."))
         << rank;
+}
+
+TEST_P(JointWorkOf, RanksTellWhyTheJobEndedAndNotWhatFailedAfterThat) {
+  const auto ends = run(2, 20s, [&](Fabric& fabric, JointWork& work) {
+    if (fabric.rank() == 1) return fabric.abort("it is unwell");
+    work.run("shards", [&](const auto& check) {
+      try {
+        for (;; std::this_thread::sleep_for(1ms)) check();
+      } catch (const ClusterError&) {
+        throw ClusterError("its folder is gone");
+      }
+    });
+  });
+  EXPECT_THAT(ends[0], HasSubstr("\"shards\" stopped: rank 1 (host b): it is unwell"));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, JointWorkOf,

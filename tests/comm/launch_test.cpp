@@ -49,6 +49,20 @@ TEST(Launch, UnderMpirunRankAndSizeAreOpenMpis) {
   EXPECT_EQ(l.host, "b");
 }
 
+TEST(Launch, UnderTheMpirunOfMpichRankAndSizeAreThoseOfPmi) {
+  const Variables of_hydra{{"PMI_RANK", "3"}, {"PMI_SIZE", "4"}, {"PMI_FD", "8"}, {"MPI_LOCALRANKID", "1"}};
+  EXPECT_EQ(launch(of_hydra).via, Via::mpi);
+  EXPECT_EQ(launch(of_hydra).rank, 3);
+  EXPECT_EQ(launch(of_hydra).size, 4);
+  Variables torchrun = of_hydra;  // which it started
+  torchrun.insert({{"RANK", "5"},
+                   {"WORLD_SIZE", "8"},
+                   {"MASTER_ADDR", "a"},
+                   {"MASTER_PORT", "1"},
+                   {"TORCHELASTIC_RUN_ID", "none"}});
+  EXPECT_EQ(launch(torchrun).via, Via::tcp);
+}
+
 TEST(Launch, SlurmCountsOnlyInAStep) {
   Variables batch{{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "8"}, {"SLURM_LOCALID", "0"}, {"SLURM_JOB_ID", "70"}};
   EXPECT_FALSE(launch(batch).distributed);

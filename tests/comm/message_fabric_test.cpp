@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "base/errors.hpp"
 #include "rank_threads.hpp"
@@ -111,6 +113,31 @@ TEST(MessageFabric, TimeoutsStopTheTransportWithTheirMessage) {
   } catch (const ClusterError& error) {
     EXPECT_EQ(error.what(), "rank 0 (host a): \"next\" stopped: " + script.reason);
   }
+}
+
+// A large message on a slow link is no silence, nor is one that waits behind it.
+TEST(Arrivals, AMessageIsLateOnceNothingHasMovedInItsDirectionForTheTimeout) {
+  Arrivals arrivals;
+  Message waiting{.send = false, .peer = 1};
+  std::atomic<bool> ended = false;
+  std::thread slow([&] {
+    for (const auto until = std::chrono::steady_clock::now() + 3s; std::chrono::steady_clock::now() < until;) {
+      arrivals.moved(1, false);
+      std::this_thread::yield();
+    }
+    arrivals.finish(waiting);
+  });
+  std::thread others([&] {  // of another peer, and of the other direction
+    for (; !ended; std::this_thread::yield()) {
+      arrivals.moved(2, false);
+      arrivals.moved(1, true);
+    }
+  });
+  EXPECT_EQ(arrivals.wait(waiting, 1s), Arrivals::Outcome::done);
+  slow.join();
+  EXPECT_EQ(arrivals.wait(Message{.send = false, .peer = 1}, 100ms), Arrivals::Outcome::late);
+  ended = true;
+  others.join();
 }
 
 TEST(MessageFabric, AnExceptionThatDestroysItTellsTheOthers) {

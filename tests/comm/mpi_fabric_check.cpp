@@ -142,7 +142,8 @@ void abort(Fabric& fabric) {
     else
       fabric.run(all(fabric), {"recv", 1, {recv(last, x)}});
   });
-  expect_text(text, "stopped: disk full");
+  expect_text(text, fmt::format("stopped: rank {} (host ", last));
+  expect_text(text, "): disk full");
   expect(std::chrono::steady_clock::now() - start < 5s, "abort within seconds");
 }
 

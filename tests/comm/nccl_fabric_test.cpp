@@ -200,9 +200,9 @@ TEST(NcclFabric, AbortOfARankEndsWhatOthersHaveUnderWayAndLaterCallsThrowTheFirs
     while (!fabric.failure()) std::this_thread::sleep_for(5ms);
     fabric.run(everyone(fabric, 1), {"next", 1, {}});
   });
-  EXPECT_EQ(ends[0], "rank 0 (host a): \"next\" stopped: disk full");
-  EXPECT_THAT(ends[1], HasSubstr("stopped: disk full"));
-  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: disk full");
+  EXPECT_EQ(ends[0], "rank 0 (host a): \"next\" stopped: rank 2 (host b): disk full");
+  EXPECT_THAT(ends[1], HasSubstr("stopped: rank 2 (host b): disk full"));
+  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: rank 2 (host b): disk full");
 }
 
 TEST(NcclFabric, ARankThatEndsByAnErrorOfItsOwnEndsTheOthers) {
@@ -302,7 +302,7 @@ TEST(NcclFabric, ARankWithoutTheLibraryEndsTheOthers) {
   options[1].library = "/nowhere/libnccl.so.2";
   const auto ends = run_nccl(options, [](Fabric&, const StreamDevice&) {});
   EXPECT_THAT(ends[1], StartsWith("devices need NCCL to exchange data, but it can't be loaded: /nowhere/libnccl.so.2"));
-  EXPECT_THAT(ends[0], HasSubstr("stopped: " + ends[1]));
+  EXPECT_THAT(ends[0], HasSubstr("stopped: rank 1 (host b): " + ends[1]));
 }
 
 TEST(NcclFabric, RanksHaveTheSameChannels) {

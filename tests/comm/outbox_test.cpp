@@ -84,8 +84,11 @@ TEST(Outbox, AGrantDoesNotWaitForAOwnMessageThatIsOnItsWay) {
   const Outbox::Bytes rest = box.next();
   EXPECT_EQ(rest.count, static_cast<i64>(sizeof(Frame)) - 10) << "a frame that was begun is completed";
   EXPECT_TRUE(rest.more);
+  EXPECT_TRUE(box.in_part());
   box.written(rest.count);
   box.written(box.next().count);
+  box.next();
+  EXPECT_FALSE(box.in_part());
   EXPECT_EQ(write_frame(box, 1 << 20).frame.kind, Kind::grant);
   for (const std::uint64_t id : {1, 1, 2}) EXPECT_EQ(write_frame(box, 1 << 20).frame.id, id) << "one after the other";
   EXPECT_TRUE(box.empty());

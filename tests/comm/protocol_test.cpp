@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "base/errors.hpp"
+#include "comm/thread_fabric.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -77,6 +80,26 @@ TEST(Protocol, MessagesNameRankHostTransactionAndPeer) {
   EXPECT_EQ(device_failed("rank 5 (host b)", "channel 7", {}, "invalid usage"),
             "rank 5 (host b): \"channel 7\" failed on the device: invalid usage. See the logs of all ranks; "
             "NCCL_DEBUG=WARN says more.");
+}
+
+TEST(Protocol, AReasonNamesTheRankThatFailed) {
+  EXPECT_EQ(reason_of("rank 5 (host b)", "std::bad_alloc"), "rank 5 (host b): std::bad_alloc");
+  EXPECT_EQ(reason_of("rank 5 (host b)", "rank memory: none"), "rank 5 (host b): rank memory: none");
+  EXPECT_EQ(reason_of("rank 5 (host b)", "rank 6: its device has no memory"), "rank 6: its device has no memory");
+}
+
+TEST(Protocol, AnErrorThatEndedTheJobIsToldFromThoseThatFollowIt) {
+  const auto fabrics = thread_fabrics(2, {{0, 1}, {"a", "b"}}, {});
+  const std::runtime_error cause("std::bad_alloc"), named("rank 1: it is unwell");
+  EXPECT_FALSE(ended_the_job(*fabrics[1], cause));
+  fabrics[1]->abort(cause.what());
+  EXPECT_TRUE(ended_the_job(*fabrics[1], cause));
+  EXPECT_FALSE(ended_the_job(*fabrics[0], cause)) << "its own failed allocation came later";
+  EXPECT_FALSE(ended_the_job(*fabrics[1], named));
+  EXPECT_FALSE(ended_the_job(*fabrics[1], std::runtime_error(stopped("rank 1 (host b)", "x", *fabrics[1]->failure()))));
+  const auto others = thread_fabrics(2, {{0, 1}, {"a", "b"}}, {});
+  others[1]->abort(named.what());
+  EXPECT_TRUE(ended_the_job(*others[1], named));
 }
 
 TEST(Protocol, TrafficCountsSendsByLinkClass) {

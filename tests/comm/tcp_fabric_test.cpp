@@ -1,13 +1,17 @@
 #include "comm/tcp_fabric.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <csignal>
 
+#include "comm/outbox.hpp"
+#include "comm/tcp_mesh.hpp"
 #include "fabric_suite.hpp"
 #include "ops.hpp"
 #include "tcp_ranks.hpp"
@@ -79,9 +83,9 @@ TEST(TcpFabric, AbortWakesSendersOfLargeDataAndReceivers) {
       fabric.run(channel, {"late", 1, {}});
     }
   });
-  EXPECT_EQ(ends[0], "rank 0 (host a): \"send\" stopped: disk full");
-  EXPECT_EQ(ends[1], "rank 1 (host a): \"recv\" stopped: disk full");
-  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: disk full");
+  EXPECT_EQ(ends[0], "rank 0 (host a): \"send\" stopped: rank 2 (host b): disk full");
+  EXPECT_EQ(ends[1], "rank 1 (host a): \"recv\" stopped: rank 2 (host b): disk full");
+  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: rank 2 (host b): disk full");
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
 }
 
@@ -99,6 +103,60 @@ TEST(TcpFabric, RanksThatDisagreeSayHowForSmallAndLargeMessages) {
     EXPECT_THAT(ends[1], HasSubstr(reason));
     EXPECT_THAT(ends[0], HasSubstr("\"t\" stopped: rank 1 (host b): \"t\" " + reason));
   }
+}
+
+// Rank 1 of a mesh by hand: what it writes and reads of the connection to rank 0.
+class ByHand {
+ public:
+  explicit ByHand(int port) : mesh_(tcp_mesh(launch_of(1, 2, port, "b"), {})) {
+    const int fd = mesh_.sockets[0].fd();
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+  }
+  void write(const Frame& frame, const std::vector<std::byte>& body = {}) {
+    const int fd = mesh_.sockets[0].fd();
+    suite::expect(::send(fd, &frame, sizeof frame, MSG_NOSIGNAL) == sizeof frame, "a header");
+    suite::expect(::send(fd, body.data(), body.size(), MSG_NOSIGNAL) == std::ssize(body), "a body");
+  }
+  Frame read() {
+    Frame frame;
+    suite::expect(::recv(mesh_.sockets[0].fd(), &frame, sizeof frame, MSG_WAITALL) == sizeof frame, "a header");
+    std::vector<std::byte> body(static_cast<size_t>(frame.body));
+    suite::expect(body.empty() || ::recv(mesh_.sockets[0].fd(), body.data(), body.size(), MSG_WAITALL) == frame.body,
+                  "a body");
+    return frame;
+  }
+
+ private:
+  Mesh mesh_;
+};
+
+// The timeout is for silence, and a large message on a slow link is none.
+TEST(TcpFabric, AMessageMayTakeLongerThanTheTimeoutWhileItsPartsMove) {
+  constexpr std::chrono::milliseconds kTimeout = 1s, kPause = 200ms;
+  constexpr int kParts = 10;
+  const int port = free_port();
+  std::string end;
+  std::thread slow([&] {
+    try {
+      ByHand peer(port);
+      const Envelope envelope{.row = 3, .bytes = kParts * kPartBytes, .dtype = DType::f32};
+      peer.write({.kind = Frame::Kind::ask, .id = 7, .envelope = envelope});
+      suite::expect(peer.read().kind == Frame::Kind::grant, "a place for it");
+      for (int part = 0; part < kParts; ++part) {
+        std::this_thread::sleep_for(kPause);
+        peer.write({.kind = Frame::Kind::part, .id = 7, .body = kPartBytes}, std::vector<std::byte>(kPartBytes));
+      }
+      peer.write({.kind = Frame::Kind::goodbye});
+      while (peer.read().kind != Frame::Kind::goodbye) continue;
+    } catch (const std::exception& error) {
+      end = error.what();
+    }
+  });
+  std::vector<float> x(static_cast<size_t>(kParts * kPartBytes / 4));
+  EXPECT_NO_THROW(
+      tcp_fabric(launch_of(0, 2, port), {kTimeout, false})->run({0, {0, 1}}, {"layer12.qkv", 3, {recv(1, x)}}));
+  slow.join();
+  EXPECT_EQ(end, "");
 }
 
 TEST(TcpFabric, ARankThatIsKilledIsMissedAtOnce) {

@@ -397,7 +397,7 @@ TEST(TcpMesh, APortInUseAndAnUnknownAddressAreRefused) {
   EXPECT_THAT(job.errors[0],
               HasSubstr(fmt::format("can't listen on 127.0.0.1:{}: Address already in use. Choose another MASTER_PORT.",
                                     port)));
-  EXPECT_THAT(job.errors[1], HasSubstr("MASTER_ADDR can't be resolved: "));
+  EXPECT_THAT(job.errors[1], HasSubstr("MASTER_ADDR can't be resolved to an IPv4 address: "));
 }
 
 // ---- interfaces ----

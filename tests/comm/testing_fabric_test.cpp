@@ -55,7 +55,7 @@ TEST(FaultyFabric, PassesOnWhatItWraps) {
   EXPECT_TRUE(fabric.moves_device_memory());
   EXPECT_EQ(fabric.failure(), std::nullopt);
   fabric.abort("on purpose");
-  EXPECT_EQ(fabric.failure(), "on purpose");
+  EXPECT_EQ(fabric.failure(), "rank 2 (host b): on purpose");
 }
 
 TEST(FakeFabric, CountsTheBytesOfAClusterThatIsNotThere) {
@@ -79,7 +79,7 @@ TEST(FakeFabric, ChecksTransactionsAndRemembersTheFirstAbort) {
     fabric.run({0, {0, 1}}, {"x", 0, {}});
     FAIL();
   } catch (const ClusterError& error) {
-    EXPECT_STREQ(error.what(), "rank 0 (host 0): \"x\" stopped: disk full");
+    EXPECT_STREQ(error.what(), "rank 0 (host 0): \"x\" stopped: rank 0 (host 0): disk full");
   }
 }
 

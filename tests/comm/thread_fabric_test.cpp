@@ -168,10 +168,10 @@ TEST(ThreadFabric, AbortWakesSendersAndReceiversAndLaterCallsThrowTheFirstReason
       fabric.run(channel, {"late", 1, {}});
     }
   });
-  EXPECT_EQ(ends[0], "rank 0 (host a): \"send\" stopped: disk full");
-  EXPECT_EQ(ends[1], "rank 1 (host a): \"recv\" stopped: disk full");
-  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: disk full");
-  for (const auto& fabric : fabrics) EXPECT_EQ(fabric->failure(), "disk full");
+  EXPECT_EQ(ends[0], "rank 0 (host a): \"send\" stopped: rank 2 (host b): disk full");
+  EXPECT_EQ(ends[1], "rank 1 (host a): \"recv\" stopped: rank 2 (host b): disk full");
+  EXPECT_EQ(ends[2], "rank 2 (host b): \"late\" stopped: rank 2 (host b): disk full");
+  for (const auto& fabric : fabrics) EXPECT_EQ(fabric->failure(), "rank 2 (host b): disk full");
   EXPECT_LT(std::chrono::steady_clock::now() - start, 5s);
 }
 

@@ -24,6 +24,7 @@ namespace {
 using testing::AllOf;
 using testing::Each;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -349,6 +350,51 @@ TEST(Executor, ARankThatFailsEndsAllRanksWithItsError) {
     const TinyRun run = run_tiny(tiny_plans({"1,2,2", "4,1,1"}, 4), five_batches(),
                                  {.bounds = {24, 12}, .faulty_rank = 2, .faulty_transaction = nth});
     EXPECT_THAT(run.ends, Each(HasSubstr("rank 2")));
+  }
+}
+
+// A fabric that takes its time to tell the others of a failure, while they and other queues hear of it.
+class SlowToAbort final : public comm::ForwardingFabric {
+ public:
+  using ForwardingFabric::ForwardingFabric;
+  void abort(const std::string& reason) override {
+    inner().abort(reason);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+};
+
+TEST(Executor, ARankTellsItsOwnErrorAndNotThatAQueueWasStoppedByIt) {
+  for (const i64 nth : {6, 12, 18, 24}) {
+    const TinyRun run =
+        run_tiny(tiny_plans({"1,2,2", "4,1,1"}, 4), five_batches(),
+                 {.bounds = {24, 12}, .faulty_rank = 2, .faulty_transaction = nth, .wrap = [](auto inner) {
+                    return std::make_unique<SlowToAbort>(std::move(inner));
+                  }});
+    EXPECT_THAT(run.ends[2], AllOf(StartsWith("rank 2 (host 0): \""),
+                                   EndsWith("\" failed on purpose as transaction " + std::to_string(nth) + ".")));
+    for (const size_t other : {0u, 1u, 3u}) EXPECT_THAT(run.ends[other], HasSubstr("stopped: " + run.ends[2]));
+  }
+}
+
+// A fabric whose rank's failure is that its device is lost.
+class LosesDevice final : public comm::ForwardingFabric {
+ public:
+  using ForwardingFabric::ForwardingFabric;
+  void abort(const std::string& reason) override {
+    inner().abort(reason);
+    standin::lose();
+  }
+};
+
+TEST(Executor, ADeviceThatIsLostIsToldAsAnError) {
+  if (standin::test_device().type() != c10::DeviceType::PrivateUse1) GTEST_SKIP() << "of the stand-in device";
+  for (const i64 nth : {2, 9}) {
+    const TinyRun run = run_tiny(tiny_plans({"1,2,1"}, 2), {tiny_documents(4, 5)},
+                                 {.faulty_rank = 1, .faulty_transaction = nth, .wrap = [](auto inner) {
+                                    return std::make_unique<LosesDevice>(std::move(inner));
+                                  }});
+    standin::start_over();
+    EXPECT_THAT(run.ends, ElementsAre(Not(IsEmpty()), HasSubstr("failed on purpose as transaction")));
   }
 }
 

@@ -80,6 +80,19 @@ TEST(Signals, AFailureCancelsThoseWhoWaitAndTheFirstErrorIsReported) {
   }
 }
 
+TEST(Signals, ACauseTakesThePlaceOfWhatFollowsFromIt) {
+  Signals signals(1);
+  signals.fail(std::make_exception_ptr(std::runtime_error("stopped by the cause")));
+  signals.fail(std::make_exception_ptr(std::runtime_error("the cause")), true);
+  signals.fail(std::make_exception_ptr(std::runtime_error("stopped as well")));
+  try {
+    signals.rethrow();
+    ADD_FAILURE() << "nothing thrown";
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "the cause");
+  }
+}
+
 TEST(Signals, WithoutFailureNothingIsRethrown) {
   Signals signals(1);
   signals.set(0);

@@ -66,5 +66,17 @@ TEST(TensorDevice, AMarkOrdersStreamsAndIsReachedOnceTheHostHasWaited) {
   EXPECT_TRUE(device().reached(mark));
 }
 
+// As where ranks that are threads have a device each: the sender's own stream waits until its block was read.
+TEST(TensorDevice, AStreamOfADeviceWaitsForTheMarkOfAnotherDevice) {
+  const at::Device device = standin::device();
+  const comm::BlockDevice& first = *block_device(device);
+  const comm::BlockDevice& second = *block_device(at::Device(device.type(), 1));
+  const comm::BlockDevice::Mark mark = first.mark();
+  second.wait_for(mark);
+  EXPECT_EQ(standin::waiting_device(), 1);
+  first.wait_for(mark);
+  EXPECT_EQ(standin::waiting_device(), 0);
+}
+
 }  // namespace
 }  // namespace switchyard::runtime

@@ -155,6 +155,7 @@ struct State {
   Memory memory{kCapacity, ordering};
   HostCopies host_copies;
   std::atomic<std::int64_t> synchronizations = 0, operators = 0;
+  std::atomic<bool> lost = false;
   std::vector<int> streams;
   std::atomic<int> next_stream = 0;
   std::mutex message_mutex;
@@ -199,6 +200,8 @@ MessageStream& message_stream(int number) {
 }
 
 thread_local int current_stream = 0;
+thread_local bool chosen = false;
+thread_local int waited_on = -1;
 
 class DeviceAllocator final : public c10::DeviceAllocator, public kernels::LimitedAllocator {
  public:
@@ -231,7 +234,10 @@ class DeviceAllocator final : public c10::DeviceAllocator, public kernels::Limit
   }
 
  private:
-  static void release(void* block) { state().memory.release(block); }
+  static void release(void* block) {
+    if (state().lost) state().host_waits_for(state().ordering.mark_of_all());  // it does nothing any more
+    state().memory.release(block);
+  }
 };
 
 class PinnedAllocator final : public at::HostAllocator {
@@ -274,9 +280,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kType; }
   c10::Device exchangeDevice(c10::Device) const override { return getDevice(); }
   c10::Device getDevice() const override { return {kType, 0}; }
-  void setDevice(c10::Device) const override {}
+  void setDevice(c10::Device) const override { chosen = true; }
   void uncheckedSetDevice(c10::Device) const noexcept override {}
-  c10::Stream getStream(c10::Device) const override { return stream_of(current_stream); }
+  c10::Stream getStream(c10::Device device) const override {
+    const auto index = std::max<c10::DeviceIndex>(0, device.index());
+    return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, index), current_stream);
+  }
   c10::Stream getDefaultStream(c10::Device) const override { return stream_of(0); }
   c10::Stream getNewStream(c10::Device, int) const override { return stream_of(state().ordering.new_stream()); }
   c10::Stream getStreamFromGlobalPool(c10::Device, bool) const override {
@@ -291,12 +300,15 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
+    expect_device();
     if (!*event) *event = new Event;
     of(*event).mark = state().ordering.mark(static_cast<int>(stream.id()));
     of(*event).asked = 0;
     of(*event).time = std::chrono::steady_clock::now();
   }
   void block(void* event, const c10::Stream& stream) const override {
+    expect_device();
+    waited_on = stream.device_index();
     if (event) state().ordering.wait_for(static_cast<int>(stream.id()), of(event).mark);
   }
   bool queryEvent(void* event) const override {
@@ -315,12 +327,18 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void synchronizeStream(const c10::Stream& stream) const override {
     state().host_waits_for(state().ordering.mark(static_cast<int>(stream.id())));
   }
-  void synchronizeDevice(c10::DeviceIndex) const override { state().host_waits_for(state().ordering.mark_of_all()); }
+  void synchronizeDevice(c10::DeviceIndex) const override {
+    expect_device();
+    state().host_waits_for(state().ordering.mark_of_all());
+  }
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     state().memory.used_on(data.get(), static_cast<int>(stream.id()));
   }
 
  private:
+  static void expect_device() {
+    if (state().lost) throw std::runtime_error("stand-in device: it is lost");
+  }
   static Event& of(void* event) { return *static_cast<Event*>(event); }
   static c10::Stream stream_of(int number) { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), number); }
 };
@@ -534,6 +552,8 @@ at::Device device() {
   return {kType, 0};
 }
 
+bool is_chosen() { return chosen; }
+int waiting_device() { return waited_on; }
 std::int64_t host_synchronizations() { return state().synchronizations; }
 std::int64_t operators() { return state().operators; }
 std::int64_t live_bytes() { return state().memory.live(); }
@@ -542,7 +562,10 @@ void reset_peak() { state().memory.reset_peak(); }
 
 void limit_memory(std::int64_t bytes) { state().memory.limit(static_cast<std::size_t>(bytes)); }
 
+void lose() { state().lost = true; }
+
 void start_over() {
+  state().lost = false;
   state().host_waits_for(state().ordering.mark_of_all());
   take_fault();
   state().memory.start_over();

@@ -14,6 +14,11 @@ namespace switchyard::standin {
 /// without blocking is NaN until the host waits for it, and what is copied from there must not change before.
 at::Device device();
 
+/// Whether the calling thread has chosen the device for what it does: without that, a device of many would be the
+/// first.
+bool is_chosen();
+/// The device whose stream the calling thread has made wait for an event, last; -1: none.
+int waiting_device();
 /// How often the host has waited for the device, or read from it, since the process began.
 std::int64_t host_synchronizations();
 /// Operators and copies that the device was given, since the process began.
@@ -24,6 +29,8 @@ std::int64_t peak_bytes();
 void reset_peak();
 /// Memory that is new for its stream lies below this many bytes, until start_over.
 void limit_memory(std::int64_t bytes);
+/// From now on the device refuses events and waits, as CUDA's do after a fault of a kernel, until start_over.
+void lose();
 /// The host waits for the device, faults so far are forgotten, and so is the use of memory, if all is free.
 void start_over();
 /// Memory that was freed too early since the last call, pinned memory that changed, or messages out of order; empty:

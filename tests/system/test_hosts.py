@@ -65,3 +65,19 @@ def test_a_profile_over_tcp_has_the_rate_of_the_link_and_not_that_of_socket_buff
     assert 0.5 * RATE < profile["links"]["inter_host"]["bandwidth"] < 1.15 * RATE
     assert profile["links"]["intra_host"]["bandwidth"] > 100 * RATE, "one rank a host sends nothing inside it"
     assert "between hosts: " in said[0] and "within a host" not in said[0], "nor is it told that something was measured"
+
+
+def test_rank_0_is_found_at_one_of_several_addresses_of_its_name(namespaces, tmp_path, corpus):
+    """Its own host knows itself by a loopback address, too, and the other one by an address that nobody has."""
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,2,1")], run={"ranks": 2, "steps": 2})
+    commands = []
+    for number, others in enumerate(("127.0.1.1", f"{NETWORK}.77")):
+        hosts = tmp_path / f"hosts-{number}"
+        hosts.write_text(f"{others} first\n{NETWORK}.1 first\n")
+        conf = tmp_path / "host.conf"
+        conf.write_text("multi on\n")
+        commands.append(inside(namespaces[number], "unshare", "--mount", "sh", "-c",
+                               f'mount --bind {hosts} /etc/hosts && mount --bind {conf} /etc/host.conf && exec "$@"',
+                               "sh", *tiny.command(job, "--out", tmp_path / "out")))
+    tiny.end_cleanly(tiny.start_ranks(commands, hosts=["a", "b"], variables=[{"MASTER_ADDR": "first"}] * 2))
+    assert len(tiny.read_log(tmp_path / "out")) == 2

@@ -49,6 +49,20 @@ def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
                                             launcher=[*tiny.MPIRUN, "-n", ranks])) == expected
 
 
+@pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
+@pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
+def test_an_mpi_that_does_not_know_the_launcher_is_named(job, tmp_path):
+    """As with srun --mpi=pmix and an MPI without PMIx: each process would be rank 0 of 1."""
+    path, ranks, _ = job
+    result = tiny.run(tiny.command(path, "--out", tmp_path / "alone"), environment=tiny.ENVIRONMENT | {
+        "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": str(ranks)})
+    assert result.returncode == 2
+    assert result.stderr.startswith(
+        "switchyard, rank 1: started as rank 1 of 2, but MPI says that this is rank 0 of 1: its library is not that of "
+        "the launcher. Use the mpirun of the MPI that the program was built with")
+    assert not (tmp_path / "alone").exists()
+
+
 def test_processes_with_the_variables_of_torchrun_give_the_bits_of_threads(job, tmp_path):
     path, ranks, expected = job
     tiny.end_cleanly(tiny.start_ranks([tiny.command(path, "--out", tmp_path / "tcp")] * ranks))

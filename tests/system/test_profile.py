@@ -69,6 +69,16 @@ def test_processes_make_the_same_plan_from_their_shared_profile(profile, job, tm
     assert without.returncode != 0 and "set run.profile" in without.stderr
 
 
+def test_processes_meet_before_they_plan(profile, job, tmp_path):
+    """What one of them takes longer for the plan, as its host has more of them, must not count as silence."""
+    path = job(profile=str(profile))
+    first, = tiny.start_ranks([tiny.command(path, "--set", "fabric.timeout=2 s")], variables=[{"WORLD_SIZE": "2"}])
+    said = first.communicate(timeout=tiny.HANG)[1]
+    assert first.returncode == 3 and "heard nothing from rank 1 for 2 s" in said and "plan: " not in said, said
+    log = tiny.train_in_processes(path, 2, tmp_path / "out")
+    assert [entry["step"] for entry in log] == [1, 2]
+
+
 def test_processes_on_hosts_measure_the_links_between_them(tmp_path):
     if not tiny.MPI:
         pytest.skip("built without MPI")

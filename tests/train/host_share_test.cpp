@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <mutex>
+#include <utility>
 
+#include "../standin/device.hpp"
+#include "base/environment.hpp"
 #include "base/errors.hpp"
 #include "train/ranks.hpp"
 
@@ -87,6 +91,32 @@ TEST(HostShare, EveryRankGetsThreadsAndThoseThatAreGivenStay) {
   on_ranks(2, {}, cluster::uniform(1, 2), {}, [](comm::Fabric& fabric) {
     EXPECT_EQ(with_host_share({.threads = 3}, fabric, config::Device::cpu, true).threads, 3);
   });
+}
+
+// NCCL and other libraries take the device that is current for the calling thread: else the first one, for all ranks.
+TEST(HostShare, ARankWorksWithItsDevice) {
+  const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
+  on_ranks(2, {}, cluster::uniform(1, 2), {}, [](comm::Fabric& fabric) {
+    EXPECT_FALSE(standin::is_chosen());
+    with_host_share({.threads = 1}, fabric, config::Device::cuda, true);
+    EXPECT_TRUE(standin::is_chosen());
+  });
+  gpu_type() = before;
+}
+
+TEST(HostShare, ADeviceHasAQueueForEachStreamUnlessTheUserSaysHowMany) {
+  constexpr const char* kName = "CUDA_DEVICE_MAX_CONNECTIONS";
+  const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
+  unsetenv(kName);
+  require_device(config::Device::cpu);
+  EXPECT_EQ(environment(kName), std::nullopt);
+  require_device(config::Device::cuda);
+  EXPECT_EQ(environment(kName), "32");
+  setenv(kName, "8", 1);
+  require_device(config::Device::cuda);
+  EXPECT_EQ(environment(kName), "8");
+  unsetenv(kName);
+  gpu_type() = before;
 }
 
 TEST(HostShare, ACudaDeviceIsRequiredBeforeAnythingStarts) {

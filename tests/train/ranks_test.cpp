@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <thread>
 
 #include "../comm/tcp_ranks.hpp"
 #include "../files/scratch.hpp"
@@ -42,6 +43,29 @@ TEST(Ranks, TheFirstErrorIsRethrownAndEndsTheWaitingOfTheOthers) {
   };
   EXPECT_EQ(message_of<UserError>([&] { on_ranks(3, {}, cluster::uniform(1, 3), {}, work); }), "rank two is unwell");
   EXPECT_EQ(stopped, 2);
+}
+
+// A rank may be the last to end, as it waits for its own threads, while the others have heard of its error.
+TEST(Ranks, TheErrorThatEndedTheJobIsRethrownThoughOthersThatFollowItComeFirst) {
+  std::atomic<int> stopped = 0;
+  const auto work = [&](comm::Fabric& fabric) {
+    const comm::Channel all{1, {0, 1, 2}};
+    double value = 0;
+    if (fabric.rank() != 2) {
+      try {
+        fabric.run(all, {"wait", 1, {{comm::Op::Kind::recv, 2, comm::contiguous(&value, 8), {}, false, DType::f64}}});
+      } catch (const ClusterError& error) {
+        EXPECT_THAT(error.what(), HasSubstr("\"wait\" stopped: rank 2 (host 0): it is unwell"));
+        ++stopped;
+        throw;
+      }
+    }
+    fabric.abort("it is unwell");
+    while (stopped < 2) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    user_error("it is unwell");
+  };
+  EXPECT_EQ(message_of<UserError>([&] { on_ranks(3, {}, cluster::uniform(1, 3), {}, work); }), "it is unwell");
 }
 
 TEST(Ranks, ADeviceWithoutMemoryIsToldWithTheRank) {
