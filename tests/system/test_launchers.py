@@ -154,3 +154,10 @@ def test_torchrun_itself_gives_the_bits_of_threads(job, tmp_path):
     path, ranks, expected = job
     launcher = [TORCHRUN, "--no-python", "--nproc-per-node", ranks, "--master-port", tiny.free_port()]
     assert what_must_be_the_same(tiny.train(path, "--out", tmp_path / "torchrun", launcher=launcher)) == expected
+
+
+def test_one_rank_hides_no_communication(tmp_path, corpus):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,1,1")],
+                         run={"ranks": 1, "precision": "bf16", "steps": 1})
+    [line] = tiny.train(job, "--out", tmp_path / "run")
+    assert "hidden_share" not in line and "slowest_rank" not in line

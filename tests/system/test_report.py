@@ -202,13 +202,6 @@ def test_no_step_is_traced_where_none_is_asked_for(job, tmp_path):
     assert data_of(tmp_path / "page.html")["runs"][0]["timelines"] == []
 
 
-def test_one_rank_hides_no_communication(tmp_path, corpus):
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "1,1,1")],
-                         run={"ranks": 1, "precision": "bf16", "steps": 1})
-    [line] = tiny.train(job, "--out", tmp_path / "run")
-    assert "hidden_share" not in line and "slowest_rank" not in line
-
-
 def page_of(out):
     """The data of the run's page."""
     result = tiny.run([tiny.PROGRAM, "report", out])
@@ -552,8 +545,8 @@ def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(r
 def test_of_many_steps_the_lowest_and_the_highest_are_drawn(measured):
     with browser.Browser() as page:
         page.open(measured)
-        few, many = (page.evaluate(f"thinned(Array.from({{length: {count}}}, (_, i) => [i, i === 777 ? 9 : i === 778 ? -9 "
-                                   ": i < 20 ? NaN : i % 7]))") for count in (8000, 100000))
+        few, many = (page.evaluate(f"thinned(Array.from({{length: {count}}}, (_, i) => [i, i === 777 ? 9 : "
+                                   "i === 778 ? -9 : i < 20 ? NaN : i % 7]))") for count in (8000, 100000))
         dots = page.evaluate("thinned(Array.from({length: 20000}, (_, i) => [i, i % 7]), true)")
     assert len(few) == 8000 and [x for x, _ in many] == sorted({x for x, _ in many}) and 4000 < len(many) <= 8000
     assert dots == [[x, x % 7] for x in range(0, 20000, 3)]

@@ -83,7 +83,8 @@ def test_a_run_that_goes_back_is_another_one_there_and_what_it_left_goes_on(tmp_
     keep = ["--set", "run.checkpoint_every=1", "--set", "run.keep_checkpoints=0"]
     tiny.train(job, "--out", out, *keep, environment=package)
     (out / "wandb-id").write_text("first\n")  # the stand-in gives all runs one identity
-    tiny.train(job, "--out", out, "--resume", out / "checkpoints/step-00000001", "--steps", 2, *keep, environment=package)
+    tiny.train(job, "--out", out, "--resume", out / "checkpoints/step-00000001", "--steps", 2, *keep,
+               environment=package)
     left = out / "abandoned-1"
     tiny.train(job, "--out", left, "--resume", left, "--steps", 4, *keep, environment=package)
     runs = []
