@@ -422,13 +422,24 @@ def test_a_vocabulary_that_is_unknown_to_job_and_data_is_reported(job, tmp_path)
 
 
 @needs_mpi
+def test_a_disk_that_is_full_for_one_rank_is_told_with_this_rank(tmp_path, corpus):
+    path = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "2,1,1")], model=tiny.MODEL | {"vocab_size": 4000},
+                          run={"ranks": 2, "steps": 4, "checkpoint_every": 2, "async_save": False})
+    words = tiny.command(path, "--out", tmp_path / "out")
+    ranks = tiny.start_ranks([words, ["sh", "-c", 'ulimit -f 500; exec "$@"', "sh", *words]], hosts=["a", "b"])
+    first, second = (rank.communicate(timeout=tiny.HANG)[1] for rank in ranks)
+    assert [rank.returncode for rank in ranks] == [CLUSTER_ERROR] * 2
+    full = f"cannot write {tmp_path}/out/checkpoints/step-00000002"
+    assert f"switchyard, rank 1: {full}" in second and f"stopped: rank 1 (host b): {full}" in first
+    assert not list((tmp_path / "out" / "checkpoints").iterdir())
+
+
 def test_ranks_with_different_job_files_end_with_their_numbers(job, tmp_path):
     first = job().rename(tmp_path / "first.toml")
     second = job(optimizer={"lr": 2e-3})
     result = tiny.run([*tiny.MPIRUN, "-n", 1, *tiny.command(first), ":", "-n", 1, *tiny.command(second)])
     assert result.returncode == CLUSTER_ERROR
-    assert ("switchyard: ranks [1] have another job file than rank 0. Start all ranks with the same job file and "
-            "program."
+    assert ("ranks [1] have another job file than rank 0. Start all ranks with the same job file and program."
             in result.stderr)
 
 
