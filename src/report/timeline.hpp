@@ -17,8 +17,8 @@ Timeline predicted_timeline(const ir::Program& program, const simulator::Simulat
 /// The same from a run's timeline.json in the Trace Event Format: complete events ("ph": "X") with name, cat, pid (the
 /// rank), ts and dur in microseconds; other events are skipped. otherData has the step, the hosts of the ranks,
 /// whether collectives ran beside products, the job and the emulated cluster (default: step 1, no ranks, they did, "",
-/// ""). errors  UserError
-/// naming `origin` if it is not such a trace
+/// "").
+/// errors  UserError naming `origin` if it is not such a trace
 struct MeasuredStep {
   Timeline timeline;
   cluster::Cluster cluster;
