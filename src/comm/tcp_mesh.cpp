@@ -213,7 +213,7 @@ class Rendezvous {
         masters_.push_back(address);
     }
     ::freeaddrinfo(found);
-    std::ranges::stable_partition(masters_, [](in_addr address) { return !is_loopback(address); });
+    std::stable_partition(masters_.begin(), masters_.end(), [](in_addr address) { return !is_loopback(address); });
     master_ = {masters_.front(), launch_.master_port};
   }
 
