@@ -77,19 +77,8 @@ std::string without_plan(const config::Job& job, const report::RunLog& log,
                      *tokens, drawn);
 }
 
-// The data of the run, whatever lengths the job is planned for.
-config::Job trained_job(const fs::path& folder) {
-  config::Job job = open_job((folder / "job.toml").string());
-  job.batch.lengths.clear();
-  return job;
-}
-
-report::Run measured_run(const fs::path& folder, const std::string& cluster) {
-  for (const char* file : {"job.toml", "log.jsonl"})
-    if (!fs::exists(folder / file))
-      user_error("{} has no {}, so it is not a run folder. Name a folder that `switchyard train --out` wrote.",
-                 folder.string(), file);
-  const config::Job job = trained_job(folder);
+report::Run measured_run(const fs::path& folder, config::Job job, const std::string& cluster) {
+  job.batch.lengths.clear();  // it trained on its data, whatever lengths it is planned for
   const fs::path log_path = folder / "log.jsonl", trace_path = folder / "timeline.json";
   report::RunLog log = report::read_log(files::read_text(log_path), log_path.string());
   if (const fs::path validations = folder / "validation.jsonl"; fs::exists(validations))
@@ -146,12 +135,17 @@ report::Run measured_run(const fs::path& folder, const std::string& cluster) {
 }
 
 report::Run run_of(const fs::path& folder, const std::string& cluster) {
-  report::Run run = measured_run(folder, cluster);
+  for (const char* file : {"job.toml", "log.jsonl"})
+    if (!fs::exists(folder / file))
+      user_error("{} has no {}, so it is not a run folder. Name a folder that `switchyard train --out` wrote.",
+                 folder.string(), file);
+  const config::Job job = open_job((folder / "job.toml").string());
+  report::Run run = measured_run(folder, job, cluster);
   const fs::path path = folder / "plan.json";
   if (!fs::exists(path)) return run;
   const std::string text = files::read_text(path);
   std::vector<report::Candidate> candidates = report::read_plan(text, path.string());
-  if (report::is_plan_of(text, open_job((folder / "job.toml").string()), path.string()))
+  if (report::is_plan_of(text, job, path.string()))
     run.candidates = std::move(candidates);
   else
     run.notes.emplace_back("plan.json has plans for other batches or buckets than the run has now: they are left out.");

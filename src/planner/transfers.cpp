@@ -159,23 +159,30 @@ std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> 
 const Transfers::Shares& Transfers::shares_of(std::span<const Seats* const> tables, const ParamGroups& groups,
                                               const Stages& stages, std::span<const Seat> seats) const {
   const size_t ranks = seats.size() / tables.size();
-  const auto seat_on_stage = [&](size_t t, size_t rank) {
-    const Seat& seat = seats[t * ranks + rank];
-    return seat.stage == stages[t] ? &seat : nullptr;
-  };
   shares_key_.assign(1, reinterpret_cast<std::uintptr_t>(&groups));
   for (size_t t = 0; t < tables.size(); ++t) {
     shares_key_.push_back(static_cast<std::uint64_t>(tables[t]->slices));
     for (size_t rank = 0; rank < ranks; ++rank) {
       constexpr std::uint64_t kMost = 1 << 21;  // ranks
-      const Seat* seat = seat_on_stage(t, rank);
-      const auto code = [&](int number) { return static_cast<std::uint64_t>(number); };
-      shares_key_.push_back(seat ? 1 + (code(seat->place) * kMost + code(seat->slice)) * kMost + code(seat->apart) : 0);
+      const Seat& seat = seats[t * ranks + rank];
+      const auto code = [](int number) { return static_cast<std::uint64_t>(number); };
+      shares_key_.push_back(
+          seat.stage == stages[t] ? 1 + (code(seat.place) * kMost + code(seat.slice)) * kMost + code(seat.apart) : 0);
     }
   }
   const auto [it, fresh] = shares_.try_emplace(shares_key_);
-  Shares& shares = it->second;
-  if (!fresh) return shares;
+  if (fresh) it->second = new_shares(tables, groups, stages, seats);
+  return it->second;
+}
+
+Transfers::Shares Transfers::new_shares(std::span<const Seats* const> tables, const ParamGroups& groups,
+                                        const Stages& stages, std::span<const Seat> seats) const {
+  const size_t ranks = seats.size() / tables.size();
+  const auto seat_on_stage = [&](size_t t, size_t rank) {
+    const Seat& seat = seats[t * ranks + rank];
+    return seat.stage == stages[t] ? &seat : nullptr;
+  };
+  Shares shares;
   int last_adapter = -1;
   for (size_t rank = 0; rank < ranks; ++rank) {
     for (size_t t = 1; t < tables.size(); ++t)

@@ -125,6 +125,8 @@ class Transfers {
   /// seats: of the host, table by table. stages: of the users and of the possible holders, in each table.
   const Shares& shares_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
                           std::span<const Seat> seats) const;
+  Shares new_shares(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
+                    std::span<const Seat> seats) const;
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
                                  i64 element, const Codings& codings) const;
   double last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const;
