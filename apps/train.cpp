@@ -161,7 +161,7 @@ void add_train(CLI::App& app, Action& action) {
     std::optional<std::string> out, resume, emulate;
     std::vector<std::string> sets;
     std::optional<i64> ranks, steps;
-    bool force = false, help_keys = false;
+    bool force = false, new_data = false, help_keys = false;
   };
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
@@ -180,6 +180,10 @@ void add_train(CLI::App& app, Action& action) {
   CLI::Option* resume =
       command->add_option("--resume", options->resume,
                           "Checkpoint to resume from, or a run folder, whose newest complete checkpoint is taken");
+  command
+      ->add_flag("--new-data", options->new_data,
+                 "Resumes with other data: sources that the checkpoint doesn't know begin, all others go on")
+      ->needs(resume);
   command->add_flag("--force", options->force, "Starts anew in a used run folder: what it holds is set aside")
       ->excludes(resume);
   command->add_flag("--help-keys", options->help_keys, "Prints every key of a job file");
@@ -204,6 +208,7 @@ void add_train(CLI::App& app, Action& action) {
       train::TrainSettings settings = job_to_train(options->job, overrides, launch);
       settings.resume = options->resume.value_or("");
       settings.force = options->force;
+      settings.new_data = options->new_data;
       const int stopped_by = train::train(settings, launch);
       return stopped_by == 0 ? 0 : 128 + stopped_by;
     };

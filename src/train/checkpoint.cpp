@@ -219,44 +219,6 @@ void write_part(const std::filesystem::path& folder, const StatePart& part, cons
   model.finish();
 }
 
-std::vector<files::DataPlace> places_of(const config::Job& job, const TrainState& state) {
-  data::Cursor cursor = state.cursor;
-  const std::vector<config::DataSource> sources = config::sources_of(job);
-  if (cursor.empty()) cursor.resize(sources.size());  // before the first step
-  check(cursor.size() == sources.size(), "a cursor of {} places, but {} sources", cursor.size(), sources.size());
-  std::vector<files::DataPlace> places;
-  std::vector<data::CorpusSize> corpora = state.corpora;
-  corpora.resize(sources.size());
-  for (size_t s = 0; s < sources.size(); ++s)
-    places.push_back({.source = sources[s].name,
-                      .epoch = cursor[s].epoch,
-                      .position = cursor[s].position,
-                      .offset = cursor[s].offset,
-                      .drawn = cursor[s].drawn,
-                      .documents = corpora[s].documents,
-                      .tokens = corpora[s].tokens});
-  return places;
-}
-
-// Their order decides the order of documents, their weights only what is drawn from now on.
-data::Cursor cursor_of(const config::Job& job, const files::CheckpointMeta& meta, const std::string& checkpoint) {
-  std::vector<std::string> saved, given;
-  for (const files::DataPlace& place : meta.places) saved.push_back(place.source);
-  for (const config::DataSource& source : config::sources_of(job)) given.push_back(source.name);
-  const auto words = [](const std::vector<std::string>& names) {
-    return names == std::vector<std::string>{""} ? "data.path" : fmt::format("the sources {}", fmt::join(names, ", "));
-  };
-  if (saved != given)
-    user_error(
-        "checkpoint {} draws from {}, the job from {}. Name the same sources in the same order; their weights may "
-        "change.",
-        checkpoint, words(saved), words(given));
-  data::Cursor cursor;
-  for (const files::DataPlace& place : meta.places)
-    cursor.push_back({.epoch = place.epoch, .position = place.position, .offset = place.offset, .drawn = place.drawn});
-  return cursor;
-}
-
 }  // namespace
 
 StatePart state_part(const compiler::Plans& plans, const runtime::Store& store, int rank) {
@@ -316,7 +278,7 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
     meta.decay_end = state.decay_end;
     meta.schedule = state.schedule;
     meta.seed = job.seed;
-    meta.places = places_of(job, state);
+    meta.places = state.places;
     meta.fingerprint = fingerprint_of(job.model.config);
     files::write_meta(writer->folder(), meta);
     check_others();
@@ -354,15 +316,12 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
       if (!shard.compute_copy.is_same(shard.master)) shard.compute_copy.copy_(shard.master);
     }
   load_residuals(manifest, state, plans, store);
-  std::vector<data::CorpusSize> corpora;
-  for (const files::DataPlace& drawn : meta.places) corpora.push_back({drawn.documents, drawn.tokens});
   return {.step = meta.step,
           .updates = meta.updates,
           .tokens = meta.tokens,
-          .cursor = cursor_of(job, meta, place.folder.string()),
+          .places = meta.places,
           .decay_end = meta.decay_end,
-          .schedule = meta.schedule,
-          .corpora = std::move(corpora)};
+          .schedule = meta.schedule};
 }
 
 }  // namespace switchyard::train

@@ -10,8 +10,7 @@
 
 #include "comm/joint_work.hpp"
 #include "config/job.hpp"
-#include "data/sampler.hpp"
-#include "data/sources.hpp"
+#include "files/checkpoint_folder.hpp"
 #include "files/manifest.hpp"
 #include "files/model_folder.hpp"
 #include "runtime/store.hpp"
@@ -22,10 +21,9 @@ namespace switchyard::train {
 /// at which the learning rate's decay ends (0: not known). schedule: of the learning rate, in words (empty: not known).
 struct TrainState {
   i64 step = 0, updates = 0, tokens = 0;
-  data::Cursor cursor;
+  std::vector<files::DataPlace> places{};
   i64 decay_end = 0;
   std::string schedule{};
-  std::vector<data::CorpusSize> corpora{};
 };
 
 /// What a rank writes: master weights and moments of every box of home that it owns, and its residuals.

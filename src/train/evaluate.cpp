@@ -104,7 +104,7 @@ std::optional<ValidationRecord> evaluate(EvaluateSettings settings, const comm::
   check_threads(launch.distributed ? 1 : job.run.ranks, job.run.threads);
   require_device(job.run.device);
   const std::vector<data::Source> sources = data::open_sources(job);
-  require_tokenizer_of_model(job, sources);
+  require_tokenizer_of_model(job.model.path, sources);
   kernels::install_rank_allocator();
   std::optional<ValidationRecord> result;
   on_ranks(

@@ -28,6 +28,7 @@
 #include "train/batch_planner.hpp"
 #include "train/channels.hpp"
 #include "train/checkpoint_saver.hpp"
+#include "train/data_places.hpp"
 #include "train/documents.hpp"
 #include "train/host_share.hpp"
 #include "train/lr_schedule.hpp"
@@ -145,7 +146,7 @@ class JobOnRank {
                                                               : weights_from(plans_.graph(), job_.model.path));
     });
     rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
-    expect_corpora();
+    draw_on(settings);
     if (state_.step > job_.run.steps)
       user_error(
           "run.steps = {}, but --resume {} goes on from step {}. Raise run.steps, or resume from an earlier "
@@ -218,7 +219,7 @@ class JobOnRank {
   // was asked to stop, or 0.
   int step() {
     recorder_.begin(state_.step + 1);
-    const auto [batch, plan] = planner_.take(state_.step, state_.cursor);
+    const auto [batch, plan] = planner_.take(state_.step, cursor_);
     const runtime::Probe probe = recorder_.planned();
     const i64 checkpoint_copy = saver_.copied_bytes();
     assemble(plan);
@@ -258,6 +259,7 @@ class JobOnRank {
   void save(bool last) {
     const Clock::time_point began = Clock::now();
     wait_for_checkpoint();
+    state_.places = places_of(sources_, cursor_);
     const StatePart part = state_part(plans_, rank_.store(), fabric_.rank());
     const bool room = !last && job_.run.async_save && memory_.live() + saver_.copy_bytes() <= memory_.capacity();
     const auto all = comm::all_gather_values(fabric_, comm::everyone(fabric_, kStartChannel), "room for a copy",
@@ -286,17 +288,11 @@ class JobOnRank {
     });
   }
 
-  // The order of documents, and so the place in it, is that of one corpus.
-  void expect_corpora() {
-    const std::vector<data::CorpusSize> now = data::sizes_of(sources_), then = std::exchange(state_.corpora, now);
-    for (size_t source = 0; source < std::min(now.size(), then.size()); ++source)
-      if (then[source].documents > 0 && then[source] != now[source])
-        user_error(
-            "--resume {}: the checkpoint's place is in a corpus of {} documents with {} tokens, but {} has {} with {}: "
-            "others would be drawn than were left. Resume with that corpus, or start a new run from the checkpoint's "
-            "model (model.path).",
-            resumed_, then[source].documents, then[source].tokens, sources_[source].corpus.folder(),
-            now[source].documents, now[source].tokens);
+  void draw_on(const TrainSettings& settings) {
+    if (resumed_.empty()) return;
+    ResumedData data = resumed_data(resumed_, state_.places, sources_, settings.new_data);
+    cursor_ = std::move(data.cursor);
+    if (status_ && !data.changed.empty()) status_->say(fmt::format("draws from {}", data.changed));
   }
 
   // Before the first step runs: what is trained, how, and in how much memory.
@@ -306,7 +302,7 @@ class JobOnRank {
                                 kBeforeTheFirstStep, rank_.predicted().total);
     if (fabric_.rank() != 0) return;
     i64 documents = 0, tokens = 0;
-    for (const data::CorpusSize& corpus : state_.corpora) {
+    for (const data::CorpusSize& corpus : data::sizes_of(sources_)) {
       documents += corpus.documents;
       tokens += corpus.tokens;
     }
@@ -322,7 +318,7 @@ class JobOnRank {
   void advance(const data::Batch& batch, bool updated) {
     ++state_.step;
     if (updated) ++state_.updates;
-    state_.cursor = batch.next;
+    cursor_ = batch.next;
     for (const data::Sequence& sequence : batch.sequences) state_.tokens += sequence.count;
   }
 
@@ -352,7 +348,8 @@ class JobOnRank {
   BatchPlanner planner_;
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   StepRecorder recorder_;
-  TrainState state_;
+  TrainState state_;     // places: those of the last checkpoint
+  data::Cursor cursor_;  // of the next step
   bool saving_ = false;  // a checkpoint was begun, and no rank knows that all have written it; the same on all ranks
   std::optional<Seconds> checkpoint_time_;  // that training stood still since the step before
   std::optional<Validation> validation_;
@@ -384,7 +381,9 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
   require_device(job.run.device);
   if (settings.emulated) require_emulation(job, *settings.emulated, launch);
   const std::vector<data::Source> sources = data::open_sources(job);
-  require_tokenizer_of_model(job, sources);
+  require_tokenizer_of_model(job.model.path, sources);
+  if (settings.new_data)
+    require_tokenizer_of_model((files::find_checkpoint(settings.resume).folder / "model").string(), sources);
   const std::vector<data::Source> validated = data::open_validation_sources(job, sources);
   kernels::install_rank_allocator();
   std::atomic<int> stopped_by = 0;

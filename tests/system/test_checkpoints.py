@@ -41,6 +41,35 @@ def test_a_run_goes_on_only_with_its_corpus(job, tmp_path):
     tiny.train(tmp_path / "job.toml", "--out", out, "--resume", out, "--steps", "2")
 
 
+def test_a_run_may_go_on_with_other_data(job, tmp_path):
+    """Once: whoever repeats the same command, as launchers do, goes on in the new data."""
+    out = tmp_path / "out"
+    tiny.train(job(run={"steps": 2}), "--out", out)
+    tiny.write_corpus(tmp_path / "other", tiny.random_documents(3, 400))
+    command = tiny.command(tmp_path / "job.toml", "--out", out, "--resume", out, "--new-data", "--set",
+                           f"data.path={tmp_path / 'other'}", "--steps")
+    said = "draws from data.path from the beginning"
+    for steps, begins in [(3, True), (5, False)]:
+        result = tiny.run(command + [str(steps)])
+        assert result.returncode == 0 and (said in result.stderr) == begins, result.stderr
+    fresh = tmp_path / "fresh"
+    tiny.train(tmp_path / "job.toml", "--out", fresh, "--steps", "3", "--set", f"data.path={tmp_path / 'other'}")
+    assert [row["tokens"] for row in tiny.read_log(out)[2:]] == [row["tokens"] for row in tiny.read_log(fresh)]
+    assert [row["step"] for row in tiny.read_log(out)] == [1, 2, 3, 4, 5]
+
+    tokenizer = '{"model": {"vocab": {"%s": 5}}}'
+    (out / "checkpoints/step-00000005/model/tokenizer.json").write_text(tokenizer % "the")
+    (tmp_path / "other/tokenizer.json").write_text(tokenizer % "a")
+    result = tiny.run(command + ["6"])
+    assert result.returncode == USER_ERROR
+    assert "was prepared with another tokenizer than that of the model in " in result.stderr
+
+
+def test_new_data_is_a_way_to_resume(job):
+    result = tiny.run(tiny.command(job(), "--new-data"))
+    assert result.returncode == USER_ERROR and "--new-data requires --resume" in result.stderr, result.stderr
+
+
 def test_every_rank_writes_its_own_part(job, tmp_path):
     """Of the model, and of the optimizer's state, which two replicas divide."""
     out, counts = tmp_path / "out", [tmp_path / "bytes-0", tmp_path / "bytes-1"]

@@ -42,7 +42,7 @@ TEST(CheckpointSaver, TheStoreMayChangeWhileACopyIsWritten) {
       const StatePart copy = part.copy();
       EXPECT_EQ(memory.live(), saver.copy_bytes());
     }
-    saver.begin(part, {.step = 1, .cursor = {}});
+    saver.begin(part, {.step = 1, .places = {{}}});
     store.home.initialize([](int, const layout::Box&, at::Tensor values) { values.fill_(7); });
     saver.finish();
     EXPECT_FALSE(saver.writing());
@@ -67,7 +67,7 @@ TEST(CheckpointSaver, AFailureIsThrownByTheNextFinishAndEndsTheJobOfAll) {
   files::put(scratch / "run", "no folder");
   const auto ends = on_ranks_of(small_job("unused", (scratch / "run").string()),
                                 [](CheckpointSaver& saver, const StatePart& part, runtime::Store&) {
-                                  saver.begin(part, {.step = 1, .cursor = {}});
+                                  saver.begin(part, {.step = 1, .places = {{}}});
                                   saver.finish();
                                 });
   EXPECT_THAT(ends, testing::Each(testing::HasSubstr((scratch / "run").string())));

@@ -61,9 +61,7 @@ class Checkpoint : public testing::Test {
       EXPECT_EQ(state.tokens, 4321);
       EXPECT_EQ(state.decay_end, 99);
       EXPECT_EQ(state.schedule, "cosine");
-      EXPECT_EQ(state.cursor.at(0).epoch, 1);
-      EXPECT_EQ(state.cursor.at(0).position, 7);
-      EXPECT_EQ(state.cursor.at(0).offset, 3);
+      EXPECT_EQ(state.places, state_.places);
       size_t shards = 0;
       for (size_t u = 0; u < loaded.home.units().size(); ++u)
         for (size_t s = 0; s < loaded.home.units()[u].shards.size(); ++s, ++shards) {
@@ -78,7 +76,12 @@ class Checkpoint : public testing::Test {
     EXPECT_EQ(ends, std::vector<std::string>(static_cast<size_t>(other.run.ranks)));
   }
 
-  const TrainState state_{6, 5, 4321, {{1, 7, 3}}, 99, "cosine"};
+  const TrainState state_{.step = 6,
+                          .updates = 5,
+                          .tokens = 4321,
+                          .places = {{"code", 1, 7, 3, 1000.0 / 3, 90, 5000}, {"web", 0, 2, 0, 0.1, 8, 99}},
+                          .decay_end = 99,
+                          .schedule = "cosine"};
   Scratch scratch_;
 };
 
@@ -218,7 +221,7 @@ TEST_F(Checkpoint, ItsModelFolderHoldsTheMasterWeightsInSinglePrecision) {
 
 TEST_F(Checkpoint, OnlyTheNewestAreKept) {
   const config::Job two = job({"run.keep_checkpoints=2"});
-  for (const i64 step : {2, 4, 6}) save(two, {step, step, 0, {}});
+  for (const i64 step : {2, 4, 6}) save(two, {.step = step, .updates = step, .places = {{}}});
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000002"));
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000004/COMMITTED"));
   EXPECT_TRUE(std::filesystem::exists(scratch_ / "run/checkpoints/step-00000006/COMMITTED"));
@@ -243,30 +246,6 @@ TEST_F(Checkpoint, AnotherModelOrSeedIsRefusedWithBothNamed) {
           "model.rope_theta = 500000.0). Use the job file it was made with.");
   EXPECT_EQ(refusal(scratch_, job({"seed=9"})),
             place + " was made with seed 3, the job has seed 9: the order of the data would change. Set seed = 3.");
-}
-
-TEST_F(Checkpoint, ThePlaceInEachSourceIsKept) {
-  const auto with = [&](const std::vector<std::string>& sets) {
-    config::Job several = job();
-    several.data.path.clear();
-    for (const std::string& name : sets) several.data.sources.push_back({"unused", 1, name});
-    return several;
-  };
-  const std::string place = "checkpoint " + (scratch_ / "run/checkpoints/step-00000006").string();
-  const TrainState state{6, 5, 4321, {{1, 7, 3, 1000.0 / 3}, {0, 2, 0, 0.1}}};
-  save(with({"code", "web"}), state);
-  const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
-    const config::Job loading = with({"code", "web"});
-    const compiler::Plans plans = compiler::plans_of(loading, fabric.cluster());
-    runtime::Store store(plans, fabric.rank(), at::kCPU);
-    EXPECT_EQ(load_checkpoint((scratch_ / "run").string(), plans, store, loading).cursor, state.cursor);
-  });
-  EXPECT_EQ(ends, std::vector<std::string>(2));
-  EXPECT_EQ(refusal(scratch_, with({"web", "code"})),
-            place +
-                " draws from the sources code, web, the job from the sources web, code. Name the same sources in the "
-                "same order; their weights may change.");
-  EXPECT_NE(refusal(scratch_, job()).find("the job from data.path."), std::string::npos);
 }
 
 TEST_F(Checkpoint, AModelThatComputesSomethingElseIsRefused) {

@@ -24,17 +24,18 @@ TEST(TokenizerOfTheModel, must_be_that_of_the_data) {
   config::Job job;
   job.model.path = (scratch / "model").string();
   job.data.path = (scratch / "data").string();
-  EXPECT_NO_THROW(require_tokenizer_of_model(job, data::open_sources(job)));
+  EXPECT_NO_THROW(require_tokenizer_of_model(job.model.path, data::open_sources(job)));
   tokenizer("model", "a");
-  EXPECT_EQ(message_of<UserError>([&] { require_tokenizer_of_model(job, data::open_sources(job)); }),
+  EXPECT_EQ(message_of<UserError>([&] { require_tokenizer_of_model(job.model.path, data::open_sources(job)); }),
             fmt::format("{0} was prepared with another tokenizer than that of the model in {1}: id 5 is \"the\" there "
                         "and \"a\" in the model. Prepare it again with --tokenizer {1}.",
                         job.data.path, job.model.path));
   job.data.path = (scratch / "other").string();
-  EXPECT_NO_THROW(require_tokenizer_of_model(job, data::open_sources(job))) << "nothing is known of its tokenizer";
+  EXPECT_NO_THROW(require_tokenizer_of_model(job.model.path, data::open_sources(job)))
+      << "nothing is known of its tokenizer";
   job.data.path = (scratch / "data").string();
   job.model.path.clear();
-  EXPECT_NO_THROW(require_tokenizer_of_model(job, data::open_sources(job)));
+  EXPECT_NO_THROW(require_tokenizer_of_model(job.model.path, data::open_sources(job)));
 }
 
 }  // namespace
