@@ -122,10 +122,13 @@ class Fabric {
   virtual int size() const = 0;
   /// Blocks until all operations are done and the blocks may be reused; where they lie on a device, until the calling
   /// thread's stream is ordered so: what it is given next comes after the operations, and what it was given before came
-  /// first. Throws ClusterError naming rank, transaction and peer when a peer is silent for longer than the timeout,
-  /// failed, or disagrees in row, size or dtype. What goes wrong on a device after run() has returned is thrown by
-  /// later calls.
+  /// first. Throws ClusterError naming rank, transaction and peer when a peer is silent and no rank works for longer
+  /// than the timeout, or when it failed, or disagrees in row, size or dtype. What goes wrong on a device after run()
+  /// has returned is thrown by later calls.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
+  /// Says that this rank has computed something, as it does all the while: no rank's wait counts that as silence, since
+  /// what it waits for may depend on it. Cheap. Of work that is given to a device it says only that it was given.
+  virtual void works() {}
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`, and with
   /// this rank, unless it begins with one.
   virtual void abort(const std::string& reason) = 0;

@@ -41,10 +41,11 @@ std::optional<std::string> Arrivals::failure() const {
 Arrivals::Outcome Arrivals::wait(const Message& message, std::chrono::milliseconds timeout) const {
   std::unique_lock lock(mutex_);
   const i64& moves = moves_[{message.peer, message.send}];
-  i64 known = moves;
+  const auto signs = [&] { return moves + work_.load(std::memory_order_relaxed); };
+  i64 known = signs();
   if (!wait_within(
           changed_, lock, timeout, [&] { return message.done || failure_; },
-          [&] { return std::exchange(known, moves) != moves; }))
+          [&] { return signs() != std::exchange(known, signs()); }))
     return Outcome::late;
   return message.done ? Outcome::done : Outcome::failed;
 }
@@ -214,6 +215,11 @@ void MessageFabric::run(const Channel& channel, const Transaction& transaction) 
   }
   std::lock_guard lock(traffic_mutex_);
   count_traffic(traffic_, rank(), transaction, cluster());
+}
+
+void MessageFabric::works() {
+  arrivals_->works();
+  transport_->works();
 }
 
 void MessageFabric::abort(const std::string& reason) {

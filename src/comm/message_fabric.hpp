@@ -2,6 +2,7 @@
 // sums in list order, timeouts and abort are here, once; a Transport only brings messages.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <exception>
 #include <map>
@@ -40,6 +41,8 @@ class Arrivals {
   /// Bytes of a large message to or from a peer went on their way. Messages of one direction follow each other, so all
   /// that wait for this peer there wait for these bytes.
   void moved(int peer, bool send);
+  /// A rank works (Fabric::works): what any message waits for may depend on it.
+  void works() { work_.fetch_add(1, std::memory_order_relaxed); }
   /// Marks a receive complete, or a send buffer reusable. A receive is complete, too, when `theirs` differs from what
   /// it expects.
   void finish(Message& message);
@@ -47,7 +50,7 @@ class Arrivals {
   void fail(const std::string& reason);
   std::optional<std::string> failure() const;
   enum class Outcome { done, late, failed };
-  /// late: the message has not ended, and nothing has moved in its direction, for so long.
+  /// late: the message has not ended, nothing has moved in its direction, and no rank has worked, for so long.
   Outcome wait(const Message& message, std::chrono::milliseconds timeout) const;
 
  private:
@@ -55,6 +58,7 @@ class Arrivals {
   mutable std::condition_variable changed_;
   std::optional<std::string> failure_;
   mutable std::map<std::pair<int, bool>, i64> moves_;  // by peer and whether it is sent
+  std::atomic<i64> work_ = 0;
 };
 
 /// Moves messages between processes. Reports to the Arrivals it was made with; calls fail() there when another rank
@@ -66,6 +70,8 @@ class Transport {
   virtual const cluster::Cluster& cluster() const = 0;
   /// Starts moving; returns at once. Messages and their memory stay until finished or until stop() has returned.
   virtual void post(std::span<Message* const> messages) = 0;
+  /// Tells all other ranks that this one works, at least once in each Silence::step_of() the timeout.
+  virtual void works() = 0;
   /// Sends `reason` to all other ranks and releases all messages. Returns within seconds; called again, waits for the
   /// first call.
   virtual void stop(const std::string& reason) = 0;
@@ -98,6 +104,7 @@ class MessageFabric final : public Fabric {
   int size() const override { return transport_->cluster().ranks(); }
   const cluster::Cluster& cluster() const override { return transport_->cluster(); }
   void run(const Channel& channel, const Transaction& transaction) override;
+  void works() override;
   void abort(const std::string& reason) override;
   std::optional<std::string> failure() const override { return arrivals_->failure(); }
   Traffic traffic() const override;

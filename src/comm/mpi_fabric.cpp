@@ -16,6 +16,7 @@
 #include "base/errors.hpp"
 #include "comm/host_names.hpp"
 #include "comm/message_fabric.hpp"
+#include "comm/silence.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -24,8 +25,8 @@ using namespace std::chrono_literals;
 
 // Of a message that is one request: MPI counts in int, and tells of whole requests only.
 constexpr i64 kPieceBytes = i64{64} << 20;
-constexpr size_t kReasonBytes = 1024;  // of an abort message
-constexpr int kReasonTag = 1;
+constexpr size_t kReasonBytes = 1024;         // of an abort message
+constexpr int kReasonTag = 1, kWorksTag = 2;  // of the control communicator
 constexpr int kHeaderTag = 0;
 constexpr int kLeastTagBound = 32767;  // MPI_TAG_UB is at least this; MPI 4.1, section 9.1.2
 constexpr std::chrono::microseconds kShortestNap = 5us, kLongestNap = 200us, kIdleNap = 5ms;
@@ -95,8 +96,8 @@ struct Peer {
 class MpiTransport final : public Transport {
  public:
   MpiTransport(std::shared_ptr<Arrivals> arrivals, std::shared_ptr<MpiSession> session, const std::string& host,
-               int tags)
-      : arrivals_(std::move(arrivals)), session_(std::move(session)) {
+               int tags, std::chrono::milliseconds timeout)
+      : arrivals_(std::move(arrivals)), session_(std::move(session)), signs_(timeout) {
     must(MPI_Comm_rank(data_, &rank_), "MPI_Comm_rank");
     must(MPI_Comm_size(data_, &size_), "MPI_Comm_size");
     void* bound = nullptr;
@@ -134,6 +135,8 @@ class MpiTransport final : public Transport {
     news_.notify_all();
   }
 
+  void works() override { signs_.worked(); }
+
   void stop(const std::string& reason) override {
     std::unique_lock lock(mutex_);
     if (!stopping_) reason_ = reason;
@@ -160,9 +163,12 @@ class MpiTransport final : public Transport {
   void progress() {
     try {
       listen_for_reasons();
+      listen_for_signs();
       while (take_news()) {
         const bool moved = poll();
         hear_reason();
+        hear_signs();
+        if (signs_.due()) sign();
         last_move_ = moved ? Clock::now() : last_move_;
       }
     } catch (const std::exception& error) {
@@ -374,6 +380,34 @@ class MpiTransport final : public Transport {
     slots_.resize(kept);
   }
 
+  // ---- signs of work ----
+
+  void listen_for_signs() {
+    must(MPI_Irecv(&heard_sign_, 1, MPI_BYTE, MPI_ANY_SOURCE, kWorksTag, control_, &hearing_sign_), "MPI_Irecv");
+  }
+
+  void hear_signs() {
+    for (int came = 1; came != 0;) {
+      must(MPI_Test(&hearing_sign_, &came, MPI_STATUS_IGNORE), "MPI_Test");
+      if (!came) return;
+      arrivals_->works();
+      listen_for_signs();
+    }
+  }
+
+  // Not while an earlier sign is on its way.
+  void sign() {
+    int sent = 0;
+    must(MPI_Testall(static_cast<int>(said_signs_.size()), said_signs_.data(), &sent, MPI_STATUSES_IGNORE),
+         "MPI_Testall");
+    if (!sent) return;
+    said_signs_.clear();
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == rank_) continue;
+      must(MPI_Isend(&said_sign_, 1, MPI_BYTE, peer, kWorksTag, control_, &said_signs_.emplace_back()), "MPI_Isend");
+    }
+  }
+
   // ---- aborts ----
 
   void listen_for_reasons() {
@@ -412,10 +446,12 @@ class MpiTransport final : public Transport {
       MPI_Cancel(&requests_[i]);
       last.push_back(requests_[i]);
     }
-    if (hearing_ != MPI_REQUEST_NULL) {
-      MPI_Cancel(&hearing_);
-      last.push_back(hearing_);
+    for (MPI_Request hearing : {hearing_, hearing_sign_}) {
+      if (hearing == MPI_REQUEST_NULL) continue;
+      MPI_Cancel(&hearing);
+      last.push_back(hearing);
     }
+    last.insert(last.end(), said_signs_.begin(), said_signs_.end());
     const auto until = Clock::now() + 2s;
     int all = 0;
     while (!all && Clock::now() < until) {
@@ -446,6 +482,11 @@ class MpiTransport final : public Transport {
   Clock::time_point last_move_ = Clock::now();
   std::array<char, kReasonBytes> heard_{}, said_{};
   MPI_Request hearing_ = MPI_REQUEST_NULL;
+  WorkSigns signs_;
+  char heard_sign_ = 0;
+  const char said_sign_ = 0;
+  MPI_Request hearing_sign_ = MPI_REQUEST_NULL;
+  std::vector<MPI_Request> said_signs_;
   std::thread progress_;
 };
 
@@ -466,7 +507,7 @@ std::unique_ptr<Fabric> mpi_fabric(FabricOptions options, const std::string& hos
                                    int tags) {
   if (!session) session = std::make_shared<MpiSession>();
   auto arrivals = std::make_shared<Arrivals>();
-  auto transport = std::make_unique<MpiTransport>(arrivals, session, host, tags);
+  auto transport = std::make_unique<MpiTransport>(arrivals, session, host, tags, options.timeout);
   return std::make_unique<MessageFabric>(options, std::move(arrivals), std::move(transport));
 }
 

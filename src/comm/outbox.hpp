@@ -16,7 +16,7 @@ constexpr i64 kPartBytes = 512 << 10;  // of a frame with a part of a message, a
 /// Header on the wire, followed by its body. Small messages are sent at once. For a large one the sender asks first,
 /// and sends it when the receiver has a place for it, so that a rank that is ahead does not fill another rank's memory.
 struct Frame {
-  enum class Kind : std::uint32_t { eager, ask, grant, part, reason, goodbye };
+  enum class Kind : std::uint32_t { eager, ask, grant, part, works, reason, goodbye };
   Kind kind = Kind::eager;
   int channel = 0;         // eager, ask
   std::uint64_t id = 0;    // ask, grant, part: of the sender's request

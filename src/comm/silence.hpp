@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -16,8 +17,12 @@ class Silence {
   explicit Silence(std::chrono::milliseconds timeout, Clock::time_point now = Clock::now())
       : timeout_(timeout), last_(now) {}
 
+  /// Parts of a timeout in which something is heard, if at all.
+  static Clock::duration step_of(std::chrono::milliseconds timeout) {
+    return std::max<Clock::duration>(timeout / 8, std::chrono::milliseconds(1));
+  }
   /// over() is asked again within this time. What is longer than that counts as so much.
-  Clock::duration step() const { return std::max<Clock::duration>(timeout_ / 8, std::chrono::milliseconds(1)); }
+  Clock::duration step() const { return step_of(timeout_); }
   /// Whether it has lasted for the timeout.
   bool over(Clock::time_point now = Clock::now()) {
     counted_ += std::min(now - last_, step());
@@ -28,8 +33,30 @@ class Silence {
   void restart() { counted_ = {}; }
 
  private:
-  Clock::duration timeout_, counted_{};
+  std::chrono::milliseconds timeout_;
+  Clock::duration counted_{};
   Clock::time_point last_;
+};
+
+/// Tells a transport when to tell other ranks that this one works: once in each step of the timeout in which it does.
+class WorkSigns {
+ public:
+  explicit WorkSigns(std::chrono::milliseconds timeout) : step_(Silence::step_of(timeout)) {}
+
+  /// For any thread.
+  void worked() { worked_.store(true, std::memory_order_relaxed); }
+  /// For one thread, which asks again within a step.
+  bool due(Silence::Clock::time_point now = Silence::Clock::now()) {
+    if (now - last_ < step_ || !worked_.exchange(false, std::memory_order_relaxed)) return false;
+    last_ = now;
+    return true;
+  }
+  Silence::Clock::duration step() const { return step_; }
+
+ private:
+  const Silence::Clock::duration step_;
+  Silence::Clock::time_point last_{};
+  std::atomic<bool> worked_ = false;
 };
 
 /// Waits for `done`, for the timeout at most, and gives whether it is so. heard: whether something was heard since it

@@ -18,6 +18,7 @@
 #include "base/errors.hpp"
 #include "comm/message_fabric.hpp"
 #include "comm/outbox.hpp"
+#include "comm/silence.hpp"
 #include "comm/tcp_mesh.hpp"
 
 namespace switchyard::comm {
@@ -70,6 +71,7 @@ class TcpTransport final : public Transport {
         rank_(rank),
         cluster_(std::move(mesh.cluster)),
         options_(options),
+        signs_(options.timeout),
         wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     peers_.resize(mesh.sockets.size());
     for (size_t r = 0; r < peers_.size(); ++r) peers_[r].socket = std::move(mesh.sockets[r]);
@@ -97,6 +99,8 @@ class TcpTransport final : public Transport {
     wake();
   }
 
+  void works() override { signs_.worked(); }
+
   void stop(const std::string& reason) override {
     std::unique_lock lock(mutex_);
     if (!stopping_) reason_ = reason;
@@ -115,7 +119,11 @@ class TcpTransport final : public Transport {
 
   void progress() {
     try {
-      while (take_news()) poll(-1);
+      const auto step = std::chrono::ceil<std::chrono::milliseconds>(signs_.step());
+      while (take_news()) {
+        if (signs_.due()) sign();
+        poll(static_cast<int>(step.count()));
+      }
       if (!failed()) say_goodbye();
     } catch (const std::exception& error) {
       fail(error.what());
@@ -151,6 +159,12 @@ class TcpTransport final : public Transport {
       }
     }
     return true;
+  }
+
+  // A peer that has yet to take what it was sent before hears of this rank by that.
+  void sign() {
+    for (Peer& peer : peers_)
+      if (peer.socket.fd() >= 0 && peer.outgoing.empty()) peer.outgoing.add({.kind = Frame::Kind::works});
   }
 
   static void start_send(Peer& peer, Message& message) {
@@ -290,6 +304,8 @@ class TcpTransport final : public Transport {
         peer.granted.erase(frame.id);
         return arrivals_->finish(message);
       }
+      case Frame::Kind::works:
+        return arrivals_->works();
       case Frame::Kind::reason:
         return fail({reinterpret_cast<const char*>(peer.store.data()), peer.store.size()});
       case Frame::Kind::goodbye:
@@ -361,6 +377,7 @@ class TcpTransport final : public Transport {
   int rank_;
   cluster::Cluster cluster_;
   const FabricOptions options_;
+  WorkSigns signs_;
   Descriptor wake_;
   std::vector<Peer> peers_;
   std::vector<std::byte> dropped_;

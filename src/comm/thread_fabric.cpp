@@ -3,14 +3,17 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <shared_mutex>
 #include <thread>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "base/clock.hpp"
 #include "base/errors.hpp"
@@ -63,7 +66,8 @@ void settle(Posting& posting) {
 // What the ranks share.
 class Hub {
  public:
-  Hub(cluster::Cluster cluster, FabricOptions options) : cluster_(std::move(cluster)), options_(options) {
+  Hub(cluster::Cluster cluster, FabricOptions options)
+      : cluster_(std::move(cluster)), options_(options), work_(static_cast<size_t>(cluster_.ranks())) {
     cluster_.overlaps_collectives = false;  // the ranks' own threads copy messages, which is computing
   }
 
@@ -90,6 +94,14 @@ class Hub {
     receipts_.erase(&receipt);
   }
 
+  void works(int rank) { work_[static_cast<size_t>(rank)].count.fetch_add(1, std::memory_order_relaxed); }
+  /// Waits for `done`, at most until no rank has worked for the timeout, and gives whether it is so.
+  template <class Done>
+  bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Done& done) const {
+    i64 known = work();
+    return wait_within(changed, lock, options_.timeout, done, [&] { return work() != std::exchange(known, work()); });
+  }
+
   bool failed() const { return failed_; }
   std::string reason() const {
     std::shared_lock lock(mutex_);
@@ -114,8 +126,17 @@ class Hub {
   }
 
  private:
+  struct alignas(64) Work {  // a cache line
+    std::atomic<i64> count = 0;
+  };
+  i64 work() const {
+    return std::transform_reduce(work_.begin(), work_.end(), i64{0}, std::plus<>(),
+                                 [](const Work& of_rank) { return of_rank.count.load(std::memory_order_relaxed); });
+  }
+
   cluster::Cluster cluster_;
   FabricOptions options_;
+  std::vector<Work> work_;  // by rank
   mutable std::shared_mutex mutex_;
   std::map<std::tuple<int, int, int>, Mailbox> mailboxes_;
   std::set<Receipt*> receipts_;
@@ -169,7 +190,7 @@ class Sends {
     std::unique_lock lock(receipt_.mutex);
     for (const Posting& posting : postings_) {
       const auto taken = [&] { return posting.done || hub_.failed(); };
-      if (!wait_within(receipt_.changed, lock, hub_.options().timeout, taken)) return posting.op->peer;
+      if (!hub_.wait(receipt_.changed, lock, taken)) return posting.op->peer;
       if (!posting.done) return posting.op->peer;
     }
     for (const Posting& posting : postings_)
@@ -201,6 +222,7 @@ class ThreadFabric final : public Fabric {
   int rank() const override { return rank_; }
   int size() const override { return hub_->cluster().ranks(); }
   const cluster::Cluster& cluster() const override { return hub_->cluster(); }
+  void works() override { hub_->works(rank_); }
   void abort(const std::string& reason) override { hub_->fail(reason_of(label_, reason)); }
   std::optional<std::string> failure() const override {
     return hub_->failed() ? std::optional(hub_->reason()) : std::nullopt;
@@ -260,7 +282,7 @@ class ThreadFabric final : public Fabric {
     stay_awake_until([&] { return mailbox.any || hub_->failed(); });
     std::unique_lock lock(mailbox.mutex);
     const auto arrived = [&] { return !mailbox.queue.empty() || hub_->failed(); };
-    const bool came = wait_within(mailbox.arrived, lock, hub_->options().timeout, arrived);
+    const bool came = hub_->wait(mailbox.arrived, lock, arrived);
     if (hub_->failed()) {
       lock.unlock();  // fail() takes the locks in the other order
       stop_if_failed(transaction);

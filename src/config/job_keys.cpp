@@ -501,9 +501,10 @@ Keys run_keys() {
       Row<kJob, &Job::log, &LogSettings::wandb>(
           "log.wandb", "Log to Weights & Biases, too; without the package wandb, a note says that it is left out.")
           .rank_only(),
-      Row<kJob, &Job::fabric, &FabricSettings::timeout>("fabric.timeout",
-                                                        "Longest time to wait for a silent rank before the job ends "
-                                                        "with an error. Slow disks do not count as silence.")
+      Row<kJob, &Job::fabric, &FabricSettings::timeout>(
+          "fabric.timeout",
+          "Longest time to wait for a silent rank, while no rank computes, before the job ends "
+          "with an error. Slow disks do not count as silence.")
           .above(0)
           .at_most(1e6),
       Row<kJob, &Job::fabric, &FabricSettings::strict>(

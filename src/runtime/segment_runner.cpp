@@ -194,6 +194,7 @@ void SegmentRunner::run(const ir::Segment& segment, int piece, MicroBatchState& 
       return report(collectives.launch(i, call, std::ranges::find(next, static_cast<int>(i)) != next.end()));
     }
     resolved[i].kernel(call);
+    if (replica.fabric) replica.fabric->works();
     times.end();
   };
   const auto end = [&](size_t i) {

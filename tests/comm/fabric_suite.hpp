@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "base/clock.hpp"
 #include "base/errors.hpp"
 #include "comm/collectives.hpp"
 #include "comm/fabric.hpp"
@@ -390,6 +391,25 @@ inline void too_long_message(Fabric& fabric, int channel_id, i64 row) {
                      .encoded = 100,
                      .at_most = true});
   fabric.run({channel_id, all_ranks(fabric)}, t);
+}
+
+constexpr std::chrono::milliseconds kShortTimeout{1000};
+
+/// Rank 0 computes for longer than the timeout, kShortTimeout, before it sends; each other rank waits for the rank
+/// before.
+inline void late_work(Fabric& fabric, int channel_id, i64 row) {
+  std::byte value{static_cast<unsigned char>(fabric.rank() == 0 ? 7 : 0)};
+  const Block block = contiguous(&value, 1);
+  if (fabric.rank() == 0)
+    for (const auto began = Clock::now(); Clock::now() - began < 5 * kShortTimeout / 2; fabric.works())
+      std::this_thread::sleep_for(kShortTimeout / 100);
+  const Channel channel{channel_id, all_ranks(fabric)};
+  const auto op = [&](Op::Kind kind, int peer) {
+    fabric.run(channel, {"chain", row, {{.kind = kind, .peer = peer, .block = block, .dtype = DType::u8}}});
+  };
+  if (fabric.rank() > 0) op(Op::Kind::recv, fabric.rank() - 1);
+  if (fabric.rank() + 1 < fabric.size()) op(Op::Kind::send, fabric.rank() + 1);
+  expect(value == std::byte{7}, "what rank 0 sent");
 }
 
 }  // namespace switchyard::comm::suite

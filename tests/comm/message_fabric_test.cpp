@@ -41,6 +41,7 @@ class ScriptedTransport final : public Transport {
       arrivals_->finish(*message);
     }
   }
+  void works() override {}
   void stop(const std::string& reason) override { script_.reason = reason; }
 
  private:

@@ -202,6 +202,7 @@ const std::map<std::string, Scenario>& scenarios() {
       {"one_tag", {60s, false, on_fabric(few_tags), 1}},
       {"hosts", {60s, false, on_fabric(hosts)}},
       {"silence", {300ms, true, on_fabric(silence)}},
+      {"late_work", {suite::kShortTimeout, false, on_fabric([](Fabric& fabric) { suite::late_work(fabric, 0, 1); })}},
       {"abort", {60s, true, on_fabric(abort)}},
       {"mismatch", {60s, true, on_fabric(mismatch)}},
       {"exception", {60s, true, [](auto& fabric) { exception(std::move(fabric)); }}},

@@ -33,6 +33,20 @@ TEST(Silence, TheTimeInWhichTheProcessStandsStillHardlyCounts) {
   EXPECT_TRUE(silence.over(begin + 1h + 6s));
 }
 
+TEST(WorkSigns, AreDueOnceInEachStepInWhichTheRankWorks) {
+  WorkSigns signs(8s);
+  Silence::Clock::time_point now = Silence::Clock::time_point{} + 1h;
+  EXPECT_FALSE(signs.due(now));
+  signs.worked();
+  EXPECT_TRUE(signs.due(now));
+  EXPECT_FALSE(signs.due(now + 2s)) << "it has not worked since then";
+  signs.worked();
+  EXPECT_TRUE(signs.due(now += 3s));
+  signs.worked();
+  EXPECT_FALSE(signs.due(now + 500ms)) << "this step's was given";
+  EXPECT_TRUE(signs.due(now + 1s));
+}
+
 TEST(Silence, AWaitEndsWhenItIsDoneOrNothingWasHeardForTheTimeout) {
   std::mutex mutex;
   std::condition_variable changed;

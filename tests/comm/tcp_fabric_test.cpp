@@ -70,6 +70,11 @@ TEST(TcpFabric, ASilentRankIsNamedAndItsPeersStopWithTheSameReason) {
   EXPECT_EQ(ends[2], "rank 2 (host b): \"next\" stopped: " + reason);
 }
 
+TEST(TcpFabric, ARankThatComputesIsNotSilent) {
+  EXPECT_THAT(run_tcp(4, {suite::kShortTimeout, true}, [](Fabric& fabric) { suite::late_work(fabric, 0, 1); }),
+              Each(""));
+}
+
 TEST(TcpFabric, AbortWakesSendersOfLargeDataAndReceivers) {
   const auto start = std::chrono::steady_clock::now();
   const auto ends = run_tcp(3, {20s, false}, [](Fabric& fabric) {

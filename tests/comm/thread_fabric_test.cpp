@@ -108,6 +108,11 @@ TEST(ThreadFabric, AReceiverThatHearsNothingNamesRankTransactionAndPeer) {
   EXPECT_EQ(ends[0], "");
 }
 
+TEST(ThreadFabric, ARankThatComputesIsNotSilent) {
+  EXPECT_THAT(run_ranks(4, {suite::kShortTimeout, true}, [](Fabric& fabric) { suite::late_work(fabric, 0, 1); }),
+              Each(""));
+}
+
 TEST(ThreadFabric, ASenderWhoseDataNobodyTakesNamesRankTransactionAndPeer) {
   const auto ends = run_ranks(2, kHasty, [](Fabric& fabric) {
     std::vector<float> x(4);

@@ -412,6 +412,35 @@ class ReportedFabric final : public comm::ForwardingFabric {
   std::atomic<int>& reports_;
 };
 
+// A fabric that counts how often its rank says that it works.
+class CountsWork final : public comm::ForwardingFabric {
+ public:
+  CountsWork(std::unique_ptr<comm::Fabric> inner, std::vector<std::atomic<i64>>& counts)
+      : ForwardingFabric(std::move(inner)), counts_(counts) {}
+  void works() override { ++counts_[static_cast<size_t>(rank())]; }
+
+ private:
+  std::vector<std::atomic<i64>>& counts_;
+};
+
+// A step of which others wait for the first message may take longer than their timeout.
+TEST(Executor, ARankSaysAfterEachOperatorThatItWorks) {
+  const compiler::Plans plans = tiny_plans({"1,1,2"}, 2);
+  std::vector<std::atomic<i64>> counts(2);
+  const TinyRun run =
+      run_tiny(plans, {tiny_documents(80, 1)},
+               {.wrap = [&](auto inner) { return std::make_unique<CountsWork>(std::move(inner), counts); }});
+  EXPECT_THAT(run.ends, Each(IsEmpty()));
+  for (size_t stage = 0; stage < counts.size(); ++stage) {
+    const ir::StageCode& code = plans.strategies()[0].groups[0].stages[stage];
+    i64 operators = 0;
+    for (const ir::Segment* segment : {&code.forward, &code.backward})
+      operators += std::ranges::count_if(segment->code, [](const ir::Instr& instr) { return instr.op != nullptr; });
+    EXPECT_GT(operators, 10);
+    EXPECT_GE(counts[stage], operators);
+  }
+}
+
 // Each of them might wait for what doesn't come, such as memory.
 TEST(Executor, ATaskThatFailsIsTheLastOfItsRank) {
   constexpr int kQueues = 7;  // whose tasks may have begun
