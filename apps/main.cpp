@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/messages.hpp"
 #include "base/names_rank.hpp"
 #include "base/version.hpp"
 #include "command_line.hpp"
@@ -99,8 +100,8 @@ void open_standard_files() {
 }
 
 int cannot_print(const std::error_code& reason) {
-  fmt::print(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(),
-             reason.message());
+  print_message(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(),
+                reason.message());
   return 3;
 }
 
@@ -166,17 +167,17 @@ int main(int argc, char** argv) {
 #endif
     return printed(parse(app, argc, argv) ? action.run() : 0);
   } catch (const UserError& error) {
-    fmt::print(stderr, "{}: {}\n", speaker(), error.what());
+    print_message(stderr, "{}: {}\n", speaker(), error.what());
     return 2;
   } catch (const ClusterError& error) {
-    fmt::print(stderr, "{}: {}\n", names_rank(error.what()) ? "switchyard" : speaker(), error.what());
+    print_message(stderr, "{}: {}\n", names_rank(error.what()) ? "switchyard" : speaker(), error.what());
     return 3;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) != 0) return cannot_print(error.code());
-    fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
+    print_message(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
+    print_message(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
   }
 }
