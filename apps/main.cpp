@@ -23,6 +23,7 @@
 #include "base/version.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "files/disk.hpp"
 #ifdef SWITCHYARD_DEVICE
 #include "comm/launch.hpp"
 #endif
@@ -165,7 +166,9 @@ int main(int argc, char** argv) {
                              [&](const CLI::App* command) { return command->get_name() == word; }))
       become_device_program(argv);
 #endif
-    return printed(parse(app, argc, argv) ? action.run() : 0);
+    int status = 0;
+    if (parse(app, argc, argv)) files::with_disk_errors([&] { status = action.run(); });
+    return printed(status);
   } catch (const UserError& error) {
     print_message(stderr, "{}: {}\n", speaker(), error.what());
     return 2;

@@ -113,6 +113,14 @@ void disk_error(std::string_view action, const std::filesystem::path& path, int 
                 folder == "." ? "the current folder" : folder);
 }
 
+void with_disk_errors(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::filesystem::filesystem_error& error) {
+    disk_error("read", error.path1(), error.code().value());
+  }
+}
+
 void make_folder(const std::filesystem::path& folder) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
@@ -125,19 +133,26 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path temporary = path;
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto size = static_cast<i64>(text.size());
+  std::error_code none;
+  const std::filesystem::file_status there = std::filesystem::status(path, none);
+  if (std::filesystem::is_other(there)) return write_all(open_or_throw(path, O_WRONLY), bytes, -1, path, size);
+  const bool linked = std::filesystem::is_regular_file(there) && std::filesystem::is_symlink(path, none);
+  const std::filesystem::path target = linked ? std::filesystem::canonical(path) : path;
+  std::filesystem::path temporary = target;
   temporary += ".tmp";
   try {
     Descriptor file = open_for_writing(temporary);
-    write_all(file, std::as_bytes(std::span(text)), 0, path, static_cast<i64>(text.size()));
+    write_all(file, bytes, 0, path, size);
     sync(file, path);
     file.close();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) disk_error("rename to", path, errno);
+    if (::rename(temporary.c_str(), target.c_str()) != 0) disk_error("rename to", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder(folder_of(path));
+  sync_folder(folder_of(target));
 }
 
 }  // namespace switchyard::files
