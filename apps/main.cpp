@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/mapped_file.hpp"
 #include "base/messages.hpp"
 #include "base/names_rank.hpp"
 #include "base/version.hpp"
@@ -158,6 +159,7 @@ int main(int argc, char** argv) {
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
 #endif
+  tell_of_unreadable_pages(speaker(), 3);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is reported as an error instead of killing the process
   try {
 #ifdef SWITCHYARD_DEVICE_PROGRAM
