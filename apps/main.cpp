@@ -102,8 +102,8 @@ void open_standard_files() {
 }
 
 int cannot_print(const std::error_code& reason) {
-  print_message(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(),
-                reason.message());
+  switchyard::print_message(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n",
+                            speaker(), reason.message());
   return 3;
 }
 

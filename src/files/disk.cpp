@@ -103,10 +103,14 @@ void disk_error(std::string_view action, const std::filesystem::path& path, int 
                no_folder_of(path).string());
   if (error == ENAMETOOLONG || error == ELOOP) user_error("{}: {}. Name another path.", failed, text_of(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    // What needs no bytes lacks room for one more file.
+    const std::string room =
+        needed > 0 ? fmt::format("{} bytes are needed, {} are free. ", needed, free_bytes(folder_of(path))) : "";
     cluster_error(
-        "{}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), or "
-        "choose a folder on another disk.",
-        failed, text_of(error), needed, free_bytes(folder_of(path)));
+        "{}: {}. {}Free some space or files (df -i), raise the quota or file-size limit (ulimit -f), or choose a "
+        "folder "
+        "on another disk.",
+        failed, text_of(error), room);
   }
   const std::string folder = folder_of(path).string();
   cluster_error("{}: {}. Check the disk and the permissions of {}.", failed, text_of(error),
