@@ -18,10 +18,13 @@
 #include <vector>
 
 #include "base/errors.hpp"
+#include "base/mapped_file.hpp"
+#include "base/messages.hpp"
 #include "base/names_rank.hpp"
 #include "base/version.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "files/disk.hpp"
 #ifdef SWITCHYARD_DEVICE
 #include "comm/launch.hpp"
 #endif
@@ -99,8 +102,8 @@ void open_standard_files() {
 }
 
 int cannot_print(const std::error_code& reason) {
-  fmt::print(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n", speaker(),
-             reason.message());
+  switchyard::print_message(stderr, "{}: cannot write to standard output: {}. What was printed is incomplete.\n",
+                            speaker(), reason.message());
   return 3;
 }
 
@@ -156,6 +159,7 @@ int main(int argc, char** argv) {
   ::mallopt(M_TRIM_THRESHOLD, 1 << 30);
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
 #endif
+  tell_of_unreadable_pages(speaker(), 3);
   std::signal(SIGXFSZ, SIG_IGN);  // a file size limit is reported as an error instead of killing the process
   try {
 #ifdef SWITCHYARD_DEVICE_PROGRAM
@@ -164,19 +168,21 @@ int main(int argc, char** argv) {
                              [&](const CLI::App* command) { return command->get_name() == word; }))
       become_device_program(argv);
 #endif
-    return printed(parse(app, argc, argv) ? action.run() : 0);
+    int status = 0;
+    if (parse(app, argc, argv)) files::with_disk_errors([&] { status = action.run(); });
+    return printed(status);
   } catch (const UserError& error) {
-    fmt::print(stderr, "{}: {}\n", speaker(), error.what());
+    print_message(stderr, "{}: {}\n", speaker(), error.what());
     return 2;
   } catch (const ClusterError& error) {
-    fmt::print(stderr, "{}: {}\n", names_rank(error.what()) ? "switchyard" : speaker(), error.what());
+    print_message(stderr, "{}: {}\n", names_rank(error.what()) ? "switchyard" : speaker(), error.what());
     return 3;
   } catch (const std::system_error& error) {
     if (std::ferror(stdout) != 0) return cannot_print(error.code());
-    fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
+    print_message(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: internal error: {}\n", speaker(), error.what());
+    print_message(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
   }
 }

@@ -4,12 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cmath>
-#include <cstring>
-#include <fstream>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -29,6 +27,7 @@
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
 #include "count_of.hpp"
+#include "files/disk.hpp"
 #include "first_step.hpp"
 #include "job_options.hpp"
 #include "open_job.hpp"
@@ -94,13 +93,6 @@ std::function<double()> limit_of(double seconds, const Progress& progress = {}) 
     poll();
     return seconds == 0 ? 0 : std::chrono::duration<double>(Clock::now() - begin).count() / seconds;
   };
-}
-
-void write(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.close();
-  if (!file) user_error("cannot write {}: {}. Choose another --out.", path, std::strerror(errno));
 }
 
 nlohmann::json json_of(const std::vector<config::Bucket>& buckets) {
@@ -405,8 +397,9 @@ std::string explained(const Planned& planned, double limit, int top) {
 void write_out(const PlanOptions& options, const Planned& planned) {
   if (options.out.empty()) return;
   const JudgedPlan& best = planned.best();
-  write(options.out, config::to_toml(best.job));
-  write(report::plan_path_of(options.out), report::plan_text(candidates_of(planned.plans, best), best.job));
+  files::write_text(options.out, config::to_toml(best.job));
+  if (!std::filesystem::is_regular_file(options.out)) return;  // nothing lies beside a pipe
+  files::write_text(report::plan_path_of(options.out), report::plan_text(candidates_of(planned.plans, best), best.job));
 }
 
 nlohmann::json json_of(const Planned& planned) {

@@ -77,6 +77,10 @@ void add_memory(Figures& figures, const PlannedStep& step, const compiler::Plans
   figures.bound = std::max(figures.bound, step.peak.value());
 }
 
+void write_trace(const std::string& path, const ir::Program& program, const simulator::Simulation& simulation) {
+  files::write_text(path, simulator::trace_of(program, simulation) + "\n");
+}
+
 void write_report(const SimulateOptions& options, const config::Job& job, const compiler::Plans& plans,
                   const cluster::Hardware& hardware, const PlannedStep& step, const simulator::Simulation& simulated) {
   const std::string name = options.job.name();
@@ -91,7 +95,7 @@ void write_report(const SimulateOptions& options, const config::Job& job, const 
     run.candidates = candidates(job, plans, hardware, step, options.against, run.memory->budget);
   files::write_text(options.report + "/report.html",
                     report::html_of({name + " on " + hardware.name + ", simulated", {std::move(run)}}));
-  simulator::write_trace(options.report + "/trace.json", step.program, simulated);
+  write_trace(options.report + "/trace.json", step.program, simulated);
 }
 
 // "79.25 GiB, of which 4.00 GiB are reserved".
@@ -124,8 +128,7 @@ Figures simulate_job(const SimulateOptions& options, const config::Job& job, con
     std::future<void> memory = std::async(
         std::launch::async, [&] { add_memory(figures, step, plans); });  // writes no field that the simulation writes
     const simulator::Simulation simulated = simulator::simulate(step.program, step.plan, plans, hardware);
-    if (!options.trace.empty() && &step == &steps.front())
-      simulator::write_trace(options.trace, step.program, simulated);
+    if (!options.trace.empty() && &step == &steps.front()) write_trace(options.trace, step.program, simulated);
     if (!options.report.empty() && &step == &steps.front())
       write_report(options, job, plans, hardware, step, simulated);
     const simulator::RankTime mean = mean_of(simulated.ranks);

@@ -9,6 +9,7 @@
 
 #include "base/environment.hpp"
 #include "base/errors.hpp"
+#include "base/messages.hpp"
 #include "base/status_line.hpp"
 #include "comm/collectives.hpp"
 #include "comm/joint_work.hpp"
@@ -77,8 +78,8 @@ std::string plan_beside(const std::string& path, const config::Job& job) {
   if (!std::filesystem::exists(plan)) return "";
   std::string text = files::read_text(plan);
   if (report::is_plan_of(text, job, plan.string())) return text;
-  fmt::print(stderr, "{}: model, batches or buckets are not those of the job now, so the report goes without it\n",
-             plan.string());
+  print_message(stderr, "{}: model, batches or buckets are not those of the job now, so the report goes without it\n",
+                plan.string());
   return "";
 }
 

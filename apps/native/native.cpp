@@ -10,6 +10,7 @@
 #include "../figures.hpp"
 #include "base/clock.hpp"
 #include "base/errors.hpp"
+#include "files/disk.hpp"
 
 namespace nb = nanobind;
 
@@ -60,7 +61,10 @@ std::string json_figures(const std::string& command, const std::vector<nb::bytes
     Signals signals;
     const auto poll = [&signals] { signals(); };
     const nb::gil_scoped_release released;
-    return figures(command, words, {.now = [poll](const std::string&) { poll(); }, .poll = poll}).dump();
+    std::string text;
+    files::with_disk_errors(
+        [&] { text = figures(command, words, {.now = [poll](const std::string&) { poll(); }, .poll = poll}).dump(); });
+    return text;
   } catch (const nb::python_error&) {
     throw;
   } catch (const UserError& error) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 
 namespace switchyard {
@@ -24,5 +25,9 @@ class MappedFile {
  private:
   std::span<const std::byte> bytes_;
 };
+
+/// From now on a page of a mapped file that can't be read, as the file became shorter or its disk failed, ends the
+/// process with `status` and a message that names the file, instead of by a signal. speaker: begins the message.
+void tell_of_unreadable_pages(const std::string& speaker, int status);
 
 }  // namespace switchyard

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/environment.hpp"
+#include "base/messages.hpp"
 #include "base/wrapped_text.hpp"
 
 namespace switchyard {
@@ -54,8 +55,7 @@ void StatusLine::print_lines(const ProgressLines& lines) {
   auto last = start_;
   for (auto at = start_ + lines.look; !end_.wait_until(lock, at, [&] { return ended_; }); at += lines.look) {
     if (what_ == told && at - last < lines.every) continue;
-    fmt::print(out_, "{}: {}, {}\n", command_, what_, passed());
-    std::fflush(out_);
+    print_message(out_, "{}: {}, {}\n", command_, what_, passed());
     told = what_;
     last = at;
   }
@@ -80,7 +80,7 @@ void StatusLine::now(std::string what) {
 void StatusLine::say(const std::string& text) {
   const std::scoped_lock lock(mutex_);
   erase();
-  fmt::print(out_, "{}\n", wrapped_on_terminal(text, terminal_columns(out_)));
+  print_message(out_, "{}\n", wrapped_on_terminal(text, terminal_columns(out_)));
 }
 
 std::string StatusLine::passed() const {
@@ -100,14 +100,12 @@ void StatusLine::print() {
   }
   std::string line = before + what + after;
   if (columns > 0 && line.size() >= columns) line.resize(columns - 1);
-  fmt::print(out_, "\r{:<{}}", line, shown_);
-  std::fflush(out_);
+  print_message(out_, "\r{:<{}}", line, shown_);
   shown_ = line.size();
 }
 
 void StatusLine::erase() {
-  if (shown_ > 0) fmt::print(out_, "\r{:{}}\r", "", shown_);
-  std::fflush(out_);
+  if (shown_ > 0) print_message(out_, "\r{:{}}\r", "", shown_);
   shown_ = 0;
 }
 

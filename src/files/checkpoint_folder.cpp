@@ -40,10 +40,10 @@ bool is_committed(const fs::path& folder) { return fs::exists(folder / kMarker);
 
 fs::path without_slash(const fs::path& folder) { return folder.has_filename() ? folder : folder.parent_path(); }
 
-void remove_folder(const fs::path& folder) {
-  std::error_code failed;
-  fs::remove_all(folder, failed);
-  if (failed) disk_error("remove", folder, failed.value());
+/// Removes a folder that readers ignore. What remains is no harm, and the next begin() tries again.
+void remove_partial(const fs::path& folder) {
+  std::error_code ignored;
+  fs::remove_all(folder, ignored);
 }
 
 /// Paths relative to `folder` of all its files, sorted; the marker is left out.
@@ -92,22 +92,37 @@ void take_name(const fs::path& from, const fs::path& to) {
   if (!fs::exists(to)) {
     move_to(from, to);
   } else if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    remove_folder(from);
+    remove_partial(from);
   } else {
     // Network file systems can't exchange names. A kill between these two renames loses only this step's checkpoint.
     const fs::path old = fs::path(to).concat(".old").concat(kPartial);
     move_to(to, old);
     move_to(from, to);
-    remove_folder(old);
+    remove_partial(old);
   }
   sync_folder(to.parent_path());
 }
 
 /// The first RUN/abandoned-N that is free.
 fs::path free_abandoned(const fs::path& run) {
-  fs::path folder;
-  for (int number = 1; folder.empty() || fs::exists(folder); ++number)
-    folder = run / fmt::format("{}{}", kAbandoned, number);
+  for (int number = 1;; ++number) {
+    const std::string name = fmt::format("{}{}", kAbandoned, number);
+    if (!fs::exists(run / name) && !fs::exists(checkpoints_of(run) / name)) return run / name;
+  }
+}
+
+/// Makes the folder for the checkpoints of a run folder that is set aside. Where RUN/checkpoints is a link, possibly to
+/// another disk, it lies where the link leads, and is a link, too.
+fs::path make_checkpoints_aside(const fs::path& run, const fs::path& aside) {
+  const fs::path folder = checkpoints_of(aside);
+  if (fs::is_symlink(checkpoints_of(run))) {
+    const fs::path there = fs::canonical(checkpoints_of(run)) / aside.filename();
+    make_folder(there);
+    make_folder(aside);
+    fs::create_directory_symlink(there, folder);
+  } else {
+    make_folder(folder);
+  }
   return folder;
 }
 
@@ -221,7 +236,7 @@ fs::path partial_path(const fs::path& run, i64 step, std::uint32_t attempt) {
 CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step, std::uint32_t attempt) {
   make_folder(checkpoints_of(run));
   for (const auto& item : fs::directory_iterator(checkpoints_of(run))) {
-    if (item.path().extension() == kPartial) remove_folder(item.path());
+    if (item.path().extension() == kPartial) remove_partial(item.path());
   }
   CheckpointWriter writer;
   writer.partial_ = partial_path(run, step, attempt);
@@ -235,8 +250,7 @@ CheckpointWriter::CheckpointWriter(CheckpointWriter&& other) noexcept
     : partial_(std::exchange(other.partial_, {})), final_(std::move(other.final_)) {}
 
 CheckpointWriter::~CheckpointWriter() {
-  std::error_code ignored;  // readers ignore what remains, and the next begin() removes it
-  if (!partial_.empty()) fs::remove_all(partial_, ignored);
+  if (!partial_.empty()) remove_partial(partial_);
 }
 
 fs::path CheckpointWriter::commit() {
@@ -284,7 +298,9 @@ void verify_checkpoint(const fs::path& checkpoint) {
   auto older = list_folder(folder.parent_path());
   std::erase_if(older, [&](const CheckpointPlace& place) { return place.step >= step_of(folder); });
   while (!older.empty() && fault_of(older.back().folder)) older.pop_back();
-  if (older.empty()) user_error("{} No older checkpoint of this run is intact: start again without --resume.", *fault);
+  if (older.empty())
+    user_error("{} No older checkpoint of this run is intact: start anew with --force, which sets the run aside.",
+               *fault);
   user_error("{} Resume from the one before: --resume {}", *fault, older.back().folder.string());
 }
 
@@ -299,14 +315,14 @@ std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
   if (later.empty()) return std::nullopt;
   AbandonedLine line;
   line.folder = free_abandoned(run);
-  make_folder(checkpoints_of(line.folder));
+  const fs::path aside = make_checkpoints_aside(run, line.folder);
   for (const char* name : {kLog, kValidations, "job.toml", "plan.json", "timeline.json"})
     if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));
   if (fs::exists(run / kWandbId)) move_to(run / kWandbId, line.folder / kWandbId);  // the new line is another run there
   for (const CheckpointPlace& place : later) line.steps.push_back(place.step);
   for (auto place = later.rbegin(); place != later.rend(); ++place)
-    move_to(place->folder, checkpoints_of(line.folder) / place->folder.filename());
-  sync_folder(checkpoints_of(line.folder));
+    move_to(place->folder, aside / place->folder.filename());
+  sync_folder(aside);
   sync_folder(checkpoints_of(run));
   return line;
 }
@@ -319,12 +335,17 @@ bool holds_run(const fs::path& run) {
 
 fs::path set_aside(const fs::path& run) {
   const fs::path folder = free_abandoned(run);
-  std::vector<fs::path> moved{"checkpoints",   "job.toml",    kValidations, "plan.json",
-                              "timeline.json", "report.html", kWandbId,     "wandb"};
+  std::vector<fs::path> moved{"job.toml", kValidations, "plan.json", "timeline.json", "report.html", kWandbId, "wandb"};
   for (const auto& item : fs::directory_iterator(run))
     if (item.path().filename().string().starts_with("events.out.tfevents.")) moved.push_back(item.path().filename());
   moved.emplace_back(kLog);  // last: after a kill the folder still holds a run
-  make_folder(folder);
+  if (fs::is_symlink(checkpoints_of(run))) {
+    const fs::path aside = make_checkpoints_aside(run, folder);
+    for (const CheckpointPlace& place : list_checkpoints(run)) move_to(place.folder, aside / place.folder.filename());
+  } else {
+    make_folder(folder);
+    moved.insert(moved.begin(), checkpoints_of(run).filename());
+  }
   for (const fs::path& name : moved)
     if (fs::exists(run / name)) move_to(run / name, folder / name);
   sync_folder(folder);
@@ -332,18 +353,29 @@ fs::path set_aside(const fs::path& run) {
   return folder;
 }
 
-std::vector<fs::path> remove_old_checkpoints(const fs::path& run, int keep) {
-  auto places = list_checkpoints(run);
-  std::vector<fs::path> removed;
+std::vector<std::string> remove_old_checkpoints(const fs::path& run, int keep) {
+  const auto is_intact = [](const fs::path& folder) {
+    try {
+      check_files(folder);
+      return true;
+    } catch (const std::exception&) {
+      return false;
+    }
+  };
+  const auto places = list_checkpoints(run);
+  std::vector<std::string> failures;
   const size_t stay = static_cast<size_t>(std::max(keep, 1));
   for (size_t i = 0; i + stay < places.size(); ++i) {
     // The folder is renamed first, so that a kill while it is removed leaves no part of a checkpoint that looks whole.
     const fs::path leaving = fs::path(places[i].folder).concat(kPartial);
-    move_to(places[i].folder, leaving);
-    remove_folder(leaving);
-    removed.push_back(places[i].folder);
+    std::error_code failed, ignored;
+    fs::rename(places[i].folder, leaving, failed);
+    if (!failed) fs::remove_all(leaving, failed);
+    if (!failed) continue;
+    if (is_intact(leaving)) fs::rename(leaving, places[i].folder, ignored);
+    failures.push_back(fmt::format("cannot remove {}: {}", places[i].folder.string(), failed.message()));
   }
-  return removed;
+  return failures;
 }
 
 }  // namespace switchyard::files

@@ -55,8 +55,8 @@ std::filesystem::path partial_path(const std::filesystem::path& run, i64 step, s
 /// begin() and commit().
 class CheckpointWriter {
  public:
-  /// Removes what killed writers left, and makes the .partial folder with model/ and state/. ClusterError naming the
-  /// path.
+  /// Removes what killed writers left, as far as possible, and makes the .partial folder with model/ and state/.
+  /// ClusterError naming the path.
   static CheckpointWriter begin(const std::filesystem::path& run, i64 step, std::uint32_t attempt);
   CheckpointWriter(CheckpointWriter&& other) noexcept;
   CheckpointWriter& operator=(CheckpointWriter&&) = delete;
@@ -96,8 +96,9 @@ struct AbandonedLine {
 };
 /// For a run that goes on from its checkpoint of `step`: moves the later ones to RUN/abandoned-N/checkpoints (N: the
 /// first free number from 1), with copies of log.jsonl, job.toml and plan.json, so that this is a run folder that can
-/// be resumed and reported. Returns nothing if there are no later ones. The newest is moved first, so that after a kill
-/// the others are still the run's newest. ClusterError for the disk.
+/// be resumed and reported. A link RUN/checkpoints stays: they move beside, where it leads. Returns nothing if there
+/// are no later ones. The newest is moved first, so that after a kill the others are still the run's newest.
+/// ClusterError for the disk.
 std::optional<AbandonedLine> set_aside_after(const std::filesystem::path& run, i64 step);
 
 /// Whether the folder has what a run writes: a step in its log, or a checkpoint.
@@ -106,7 +107,8 @@ bool holds_run(const std::filesystem::path& run);
 /// returns that. The lock, earlier abandoned-* and files that no run writes stay. ClusterError for the disk.
 std::filesystem::path set_aside(const std::filesystem::path& run);
 
-/// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns what was removed.
-std::vector<std::filesystem::path> remove_old_checkpoints(const std::filesystem::path& run, int keep);
+/// Removes all but the newest `keep` (at least 1) committed checkpoints. Returns why some could not be removed, a text
+/// for each; one of which nothing could be removed stays a checkpoint.
+std::vector<std::string> remove_old_checkpoints(const std::filesystem::path& run, int keep);
 
 }  // namespace switchyard::files

@@ -103,14 +103,26 @@ void disk_error(std::string_view action, const std::filesystem::path& path, int 
                no_folder_of(path).string());
   if (error == ENAMETOOLONG || error == ELOOP) user_error("{}: {}. Name another path.", failed, text_of(error));
   if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
+    // What needs no bytes lacks room for one more file.
+    const std::string room =
+        needed > 0 ? fmt::format("{} bytes are needed, {} are free. ", needed, free_bytes(folder_of(path))) : "";
     cluster_error(
-        "{}: {}. {} bytes are needed, {} are free. Free some space, raise the quota or file-size limit (ulimit -f), or "
-        "choose a folder on another disk.",
-        failed, text_of(error), needed, free_bytes(folder_of(path)));
+        "{}: {}. {}Free some space or files (df -i), raise the quota or file-size limit (ulimit -f), or choose a "
+        "folder "
+        "on another disk.",
+        failed, text_of(error), room);
   }
   const std::string folder = folder_of(path).string();
   cluster_error("{}: {}. Check the disk and the permissions of {}.", failed, text_of(error),
                 folder == "." ? "the current folder" : folder);
+}
+
+void with_disk_errors(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const std::filesystem::filesystem_error& error) {
+    disk_error("read", error.path1(), error.code().value());
+  }
 }
 
 void make_folder(const std::filesystem::path& folder) {
@@ -125,19 +137,26 @@ std::string read_text(const std::filesystem::path& path) {
 }
 
 void write_text(const std::filesystem::path& path, std::string_view text) {
-  std::filesystem::path temporary = path;
+  const auto bytes = std::as_bytes(std::span(text));
+  const auto size = static_cast<i64>(text.size());
+  std::error_code none;
+  const std::filesystem::file_status there = std::filesystem::status(path, none);
+  if (std::filesystem::is_other(there)) return write_all(open_or_throw(path, O_WRONLY), bytes, -1, path, size);
+  const bool linked = std::filesystem::is_regular_file(there) && std::filesystem::is_symlink(path, none);
+  const std::filesystem::path target = linked ? std::filesystem::canonical(path) : path;
+  std::filesystem::path temporary = target;
   temporary += ".tmp";
   try {
     Descriptor file = open_for_writing(temporary);
-    write_all(file, std::as_bytes(std::span(text)), 0, path, static_cast<i64>(text.size()));
+    write_all(file, bytes, 0, path, size);
     sync(file, path);
     file.close();
-    if (::rename(temporary.c_str(), path.c_str()) != 0) disk_error("rename to", path, errno);
+    if (::rename(temporary.c_str(), target.c_str()) != 0) disk_error("rename to", path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
   }
-  sync_folder(folder_of(path));
+  sync_folder(folder_of(target));
 }
 
 }  // namespace switchyard::files

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -44,12 +45,15 @@ void sync_folder(const std::filesystem::path& folder);
 /// UserError if the path can't be one of a file or folder, as it leads through a file, is a folder, or is too long.
 [[noreturn]] void disk_error(std::string_view action, const std::filesystem::path& path, int error, i64 needed = 0);
 
+/// Calls `work`. What the standard library's functions throw for a path is thrown as by disk_error.
+void with_disk_errors(const std::function<void()>& work);
+
 /// Makes the folder and its parents if they do not exist. Errors as disk_error.
 void make_folder(const std::filesystem::path& folder);
 /// The whole of a text file. UserError naming the path if it can't be read.
 std::string read_text(const std::filesystem::path& path);
-/// Writes PATH.tmp, syncs, renames: PATH holds the old text or the new. Errors as disk_error; the .tmp is
-/// removed.
+/// Writes PATH.tmp, syncs, renames: PATH holds the old text or the new. A link stays, and so does what is no plain
+/// file, such as a pipe or /dev/null: it is written to. Errors as disk_error; the .tmp is removed.
 void write_text(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace switchyard::files

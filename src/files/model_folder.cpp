@@ -1,7 +1,11 @@
 #include "files/model_folder.hpp"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -177,8 +181,7 @@ bool has_vocabulary(const std::string& name) {
 
 i64 padded(i64 rows, i64 multiple) { return (rows + multiple - 1) / multiple * multiple; }
 
-void write_weights(const fs::path& model, const fs::path& out, const ExportSettings& settings) {
-  const TensorFolder from = TensorFolder::open(model);
+void write_weights(const TensorFolder& from, const fs::path& out, const ExportSettings& settings) {
   std::vector<TensorEntry> entries;
   for (const std::string& name : from.names()) {
     TensorEntry entry{.name = name, .dtype = settings.dtype, .shape = from.info(name).shape};
@@ -195,6 +198,52 @@ std::string with_padded_vocabulary(const std::string& text, i64 multiple) {
   result["vocab_size"] = padded(result.at("vocab_size").get<i64>(), multiple);
   return result.dump(2) + "\n";
 }
+
+constexpr const char* kPartial = ".partial";
+
+/// Whether nothing is in a folder but what an export that was killed, or still writes, has there.
+bool is_free(const fs::path& folder) {
+  return std::ranges::all_of(fs::directory_iterator(folder),
+                             [](const fs::directory_entry& item) { return item.path().filename() == kPartial; });
+}
+
+/// The folder in which an export writes until all is complete, emptied. Two exports can't have the same.
+class PartialFolder {
+ public:
+  explicit PartialFolder(fs::path path) : path_(std::move(path)) {
+    make_folder(path_);
+    lock_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)  // some file systems have no locks
+      user_error("{}: another export is writing there. Wait until it ends, or choose another folder for the model.",
+                 path_.string());
+    for (const auto& item : fs::directory_iterator(path_)) fs::remove_all(item.path());
+  }
+  PartialFolder(const PartialFolder&) = delete;
+  PartialFolder& operator=(const PartialFolder&) = delete;
+  ~PartialFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+
+  const fs::path& path() const { return path_; }
+  /// To a new folder.
+  void become(const fs::path& folder) {
+    if (::rename(path_.c_str(), folder.c_str()) != 0) disk_error("rename to", folder, errno);
+    path_.clear();
+  }
+  /// Into a folder that is there, config.json last: without it no program takes the folder for a model.
+  void fill(const fs::path& folder) {
+    std::vector<fs::path> names;
+    for (const auto& item : fs::directory_iterator(path_)) names.push_back(item.path().filename());
+    std::ranges::sort(names, {}, [](const fs::path& name) { return name == kConfig; });
+    for (const fs::path& name : names)
+      if (::rename((path_ / name).c_str(), (folder / name).c_str()) != 0) disk_error("rename to", folder / name, errno);
+  }
+
+ private:
+  fs::path path_;
+  Descriptor lock_;
+};
 
 }  // namespace
 
@@ -226,28 +275,28 @@ std::optional<TokenClash> token_clash(const fs::path& first, const fs::path& sec
 }
 
 bool export_model(const fs::path& checkpoint, const fs::path& out, const ExportSettings& settings) {
-  if (fs::exists(out) && !(fs::is_directory(out) && fs::is_empty(out)))
+  const bool exists = fs::exists(out);
+  if (exists && !(fs::is_directory(out) && is_free(out)))
     user_error("{} exists and is not an empty folder. Choose another one for the model.", out.string());
-  const fs::path model = checkpoint / "model", partial = fs::absolute(out / "").parent_path().concat(".partial");
-  std::error_code failed;
-  fs::remove_all(partial, failed);
-  make_folder(partial);
-  try {
-    write_weights(model, partial, settings);
-    for (const auto& item : fs::directory_iterator(model)) {
-      const fs::path name = item.path().filename();
-      if (name.string().find(".safetensors") != std::string::npos) continue;
-      std::string text = read_text(item.path());
-      if (name == kConfig) text = with_padded_vocabulary(with_dtype(text, settings.dtype), settings.vocab_multiple);
-      write_text(partial / name, text);
-    }
-    fs::rename(partial, out, failed);
-    if (failed) disk_error("rename to", out, failed.value());
-  } catch (...) {
-    fs::remove_all(partial, failed);
-    throw;
-  }
-  return fs::exists(out / kTokenizerConfig);
+  // All is opened first: a run that goes on may remove the checkpoint meanwhile.
+  const fs::path model = checkpoint / "model";
+  const TensorFolder weights = TensorFolder::open(model);
+  ModelFiles texts;
+  for (const auto& item : fs::directory_iterator(model))
+    if (const std::string name = item.path().filename().string(); name.find(".safetensors") == std::string::npos)
+      texts[name] = read_text(item.path());
+  texts[kConfig] =
+      with_padded_vocabulary(with_dtype(read_text(model / kConfig), settings.dtype), settings.vocab_multiple);
+  // A folder that is there may be a link, the current folder or another disk: it can't be replaced, but filled.
+  const fs::path whole = fs::weakly_canonical(out / "").parent_path();
+  PartialFolder partial(exists ? out / kPartial : fs::path(whole).concat(kPartial));
+  write_weights(weights, partial.path(), settings);
+  for (const auto& [name, text] : texts) write_text(partial.path() / name, text);
+  if (exists)
+    partial.fill(out);
+  else
+    partial.become(whole);
+  return texts.contains(kTokenizerConfig);
 }
 
 }  // namespace switchyard::files

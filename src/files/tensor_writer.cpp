@@ -45,7 +45,11 @@ std::string header_text(const std::vector<TensorEntry>& entries, const std::map<
 }
 
 void reserve(const Descriptor& file, i64 size, const std::filesystem::path& path) {
-  if (::fallocate(file.get(), 0, 0, static_cast<off_t>(size)) == 0) return;
+  int failed = 0;
+  do {  // tmpfs lets a signal interrupt it, also one whose handler asks to go on
+    failed = ::fallocate(file.get(), 0, 0, static_cast<off_t>(size));
+  } while (failed != 0 && errno == EINTR);
+  if (failed == 0) return;
   const bool unsupported = errno == EOPNOTSUPP || errno == ENOSYS;
   if (!unsupported || ::ftruncate(file.get(), static_cast<off_t>(size)) != 0) disk_error("write", path, errno, size);
 }

@@ -3,15 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
-#include <cstring>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/errors.hpp"
 #include "compiler/order.hpp"
 
 namespace switchyard::simulator {
@@ -166,13 +162,6 @@ void begin_with_the_last(const ir::Program& program, std::vector<std::vector<Tra
   for (auto& of_rank : spans)
     for (TracedSpan& one : of_rank)
       if (is_transfer(one)) one.span.begin = std::min(ready[one.task], one.span.end);
-}
-
-void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation) {
-  std::ofstream file(path);
-  file << trace_of(program, simulation) << '\n';
-  file.close();
-  if (!file) user_error("cannot write {}: {}. Choose another --trace.", path, std::strerror(errno));
 }
 
 }  // namespace switchyard::simulator

@@ -30,7 +30,4 @@ void begin_with_the_last(const ir::Program& program, std::vector<std::vector<Tra
 std::string trace_of(const ir::Program& program, const std::vector<std::vector<TracedSpan>>& spans,
                      const nlohmann::json& other_data);
 
-/// Writes the trace of a simulated step to a file. UserError if that fails.
-void write_trace(const std::string& path, const ir::Program& program, const Simulation& simulation);
-
 }  // namespace switchyard::simulator

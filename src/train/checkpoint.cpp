@@ -251,13 +251,14 @@ StatePart StatePart::copy() const {
   return result;
 }
 
-void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
-                     const StatePart& part, int rank, comm::JointWork& together, const TrainState& state,
-                     std::uint32_t attempt) {
+std::vector<std::string> save_checkpoint(const config::Job& job, const files::ModelFiles& model_files,
+                                         const compiler::Plans& plans, const StatePart& part, int rank,
+                                         comm::JointWork& together, const TrainState& state, std::uint32_t attempt) {
   // Both are destroyed after the last joint work: what a failed checkpoint leaves is not removed while others still
   // write into it.
   std::optional<files::CheckpointWriter> writer;
   std::optional<files::TensorFolderWriter> model;
+  std::vector<std::string> not_removed;
   together.run(fmt::format("folder of checkpoint {}", state.step), [&](const auto&) {
     if (rank != 0) return;
     writer.emplace(files::CheckpointWriter::begin(job.run.out, state.step, attempt));
@@ -284,8 +285,9 @@ void save_checkpoint(const config::Job& job, const files::ModelFiles& model_file
     check_others();
     writer->commit();
     if (job.run.keep_checkpoints > 0)
-      files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
+      not_removed = files::remove_old_checkpoints(job.run.out, static_cast<int>(job.run.keep_checkpoints));
   });
+  return not_removed;
 }
 
 TrainState load_checkpoint(const std::string& folder, const compiler::Plans& plans, runtime::Store& store,

@@ -43,13 +43,12 @@ StatePart state_part(const compiler::Plans& plans, const runtime::Store& store, 
 
 /// Every element of home is written by the rank that owns it, to a file of its own in state/ and to its place in the
 /// files of model/, which rank 0 has made with room for all, and residuals by the rank that has them; a rank that has
-/// neither writes nothing. Then rank 0 adds
-/// `model_files` (of rank 0) and commits. Old checkpoints are removed after that. Collective; `together`: of all ranks,
-/// so that the disk may take its time. attempt: see files::partial_path. ClusterError for the disk; the earlier
-/// checkpoint stays.
-void save_checkpoint(const config::Job& job, const files::ModelFiles& model_files, const compiler::Plans& plans,
-                     const StatePart& part, int rank, comm::JointWork& together, const TrainState& state,
-                     std::uint32_t attempt);
+/// neither writes nothing. Then rank 0 adds `model_files` (of rank 0) and commits. Old checkpoints are removed after
+/// that; returns on rank 0 why some could not be. Collective; `together`: of all ranks, so that the disk may take its
+/// time. attempt: see files::partial_path. ClusterError for the disk; the earlier checkpoint stays.
+std::vector<std::string> save_checkpoint(const config::Job& job, const files::ModelFiles& model_files,
+                                         const compiler::Plans& plans, const StatePart& part, int rank,
+                                         comm::JointWork& together, const TrainState& state, std::uint32_t attempt);
 
 /// Fills a new store from a checkpoint (or the newest one of a run folder), whatever strategies and ranks wrote it. A
 /// rank takes back residuals of what it still sends, bit for bit; all others are added to home's gradients, as part of

@@ -22,12 +22,14 @@ std::uint32_t rank_0_s_attempt(comm::Fabric& fabric) {
 }  // namespace
 
 CheckpointSaver::CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
-                                 const comm::JointWork& together, files::ModelFiles model_files)
+                                 const comm::JointWork& together, files::ModelFiles model_files,
+                                 std::function<void(const std::string&)> say)
     : job_(job),
       plans_(plans),
       fabric_(fabric),
       together_(together),
       model_files_(std::move(model_files)),
+      say_(std::move(say)),
       copy_bytes_(compiler::checkpoint_copies(plans)[static_cast<size_t>(fabric.rank())]),
       attempt_(rank_0_s_attempt(fabric)) {}
 
@@ -38,7 +40,7 @@ void CheckpointSaver::begin(const StatePart& part, const TrainState& state) {
   writer_ = std::async(std::launch::async, [this, kept = part.copy(), state]() mutable {
     std::exception_ptr failure;
     try {
-      save_checkpoint(job_, model_files_, plans_, kept, fabric_.rank(), together_, state, attempt_);
+      tell(save_checkpoint(job_, model_files_, plans_, kept, fabric_.rank(), together_, state, attempt_));
     } catch (const std::exception& error) {
       failure = std::current_exception();
       failed_ = true;
@@ -53,7 +55,13 @@ void CheckpointSaver::begin(const StatePart& part, const TrainState& state) {
 
 void CheckpointSaver::save(const StatePart& part, const TrainState& state) {
   check(!writer_.valid(), "checkpoint {}: the one before is not finished", state.step);
-  save_checkpoint(job_, model_files_, plans_, part, fabric_.rank(), together_, state, attempt_);
+  tell(save_checkpoint(job_, model_files_, plans_, part, fabric_.rank(), together_, state, attempt_));
+}
+
+// Each once: what can't be removed can't be the next time, either.
+void CheckpointSaver::tell(const std::vector<std::string>& remarks) {
+  for (const std::string& remark : remarks)
+    if (told_.insert(remark).second) say_(remark);
 }
 
 void CheckpointSaver::wait(std::chrono::milliseconds most) const {

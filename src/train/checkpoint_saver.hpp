@@ -4,7 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <future>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "train/checkpoint.hpp"
 
@@ -14,9 +18,11 @@ namespace switchyard::train {
 /// own, so ranks need not wait for it at the same time. The destructor waits.
 class CheckpointSaver {
  public:
-  /// Collective. together: of all ranks, for nothing else. model_files: of rank 0. Refers to job, plans and fabric.
+  /// Collective. together: of all ranks, for nothing else. model_files: of rank 0. say: is told, on any thread, what no
+  /// error is, such as an old checkpoint that can't be removed. Refers to job, plans and fabric.
   CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
-                  const comm::JointWork& together, files::ModelFiles model_files);
+                  const comm::JointWork& together, files::ModelFiles model_files,
+                  std::function<void(const std::string&)> say);
 
   /// Copies this rank's part of home and starts to write the copy, on a thread of its own. A failure ends the job on
   /// all ranks; the earlier checkpoint stays. InternalError unless the one before is finished.
@@ -37,11 +43,15 @@ class CheckpointSaver {
   i64 copied_bytes() const { return copied_bytes_; }
 
  private:
+  void tell(const std::vector<std::string>& remarks);
+
   const config::Job& job_;
   const compiler::Plans& plans_;
   comm::Fabric& fabric_;
   comm::JointWork together_;
   files::ModelFiles model_files_;
+  std::function<void(const std::string&)> say_;
+  std::set<std::string> told_;
   const i64 copy_bytes_;
   const std::uint32_t attempt_;
   std::atomic<bool> writing_ = false, failed_ = false;

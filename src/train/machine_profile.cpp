@@ -51,7 +51,8 @@ config::Profile named_profile(const config::RunSettings& run, const ProfileSetti
 std::optional<config::Profile> kept_profile(const std::string& path, const ProfileSettings& settings,
                                             const Precision& precision, const config::Machine& here,
                                             const std::function<void(const std::string&)>& say) {
-  if (path.empty() || !std::filesystem::exists(path)) return std::nullopt;
+  std::error_code none;
+  if (path.empty() || !std::filesystem::exists(path, none)) return std::nullopt;
   try {
     config::Profile profile = read_profile(path, settings);
     std::string differs = config::difference(profile.machine, here);
@@ -98,8 +99,12 @@ config::Profile machine_profile(const config::Job& job, const comm::Launch& laun
                   path.empty() ? "the profile is not kept, as HOME is not set" : "kept in " + path));
   config::Profile profile = measure(settings, launch);
   if (!path.empty()) {
-    files::make_folder(folder);
-    files::write_text(path, config::to_json(profile));
+    try {
+      files::make_folder(folder);
+      files::write_text(path, config::to_json(profile));
+    } catch (const std::exception& error) {
+      say(fmt::format("the profile is not kept: {}", error.what()));
+    }
   }
   return profile;
 }

@@ -82,8 +82,7 @@ void Progress::tick() {
 
 void Progress::say(const std::string& text, size_t indent) {
   const std::lock_guard lock(mutex_);
-  if (shown_) out_ << '\r' << kErase;
-  out_ << wrapped_on_terminal(text, columns(), indent) << '\n' << std::flush;
+  print((shown_ ? '\r' + kErase : "") + wrapped_on_terminal(text, columns(), indent) + '\n');
   printed_ = settings_.now();
   if (shown_) show(*shown_);
 }
@@ -121,23 +120,28 @@ std::string Progress::line_of(const Status& status) const {
   return (settings_.terminal && settings_.colour ? kBold + first + kPlain : first) + rest;
 }
 
+// Also after something could not be printed: its disk may have room again.
+void Progress::print(const std::string& text) {
+  out_.clear();
+  out_ << text << std::flush;
+}
+
 // A line that stays, in place of the status line.
 void Progress::print_line(const Status& status) {
   printed_ = settings_.now();
-  if (shown_) out_ << '\r' << kErase;
-  shown_.reset();
-  out_ << line_of(status) << '\n' << std::flush;
+  const bool over = std::exchange(shown_, std::nullopt).has_value();
+  print((over ? '\r' + kErase : "") + line_of(status) + '\n');
 }
 
 void Progress::show(const Status& status) {
   printed_ = settings_.now();
   // The rest of the line is erased: it may be longer.
-  out_ << '\r' << line_of(status) << kErase << std::flush;
+  print('\r' + line_of(status) + kErase);
   shown_ = status;
 }
 
 void Progress::end_line() {
-  if (shown_) out_ << '\n' << std::flush;
+  if (shown_) print("\n");
   shown_.reset();
 }
 
@@ -163,7 +167,7 @@ void Progress::summarize() {
                                  format_duration({seconds_}), format_count(rate));
   if (first_loss_) text += fmt::format(", loss {:.4f} -> {:.4f}", *first_loss_, *last_loss_);
   if (skipped_ > 0) text += fmt::format(", {} update{} skipped", skipped_, skipped_ == 1 ? "" : "s");
-  out_ << wrapped_on_terminal(text, columns()) << '\n' << std::flush;
+  print(wrapped_on_terminal(text, columns()) + '\n');
 }
 
 Heartbeat::Heartbeat(std::function<void()> beat, std::chrono::milliseconds interval)

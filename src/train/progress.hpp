@@ -64,6 +64,7 @@ class Progress {
     std::string step;
     Seconds running;
   };
+  void print(const std::string& text);
   void print_line(const Status& status);
   void show(const Status& status);
   std::string line_of(const Status& status) const;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/messages.hpp"
 #include "comm/nccl_fabric.hpp"
 #include "comm/protocol.hpp"
 #include "comm/thread_fabric.hpp"
@@ -40,7 +41,7 @@ comm::FabricOptions fabric_options(const config::FabricSettings& settings) {
   options.strict = settings.strict;
   options.interface = settings.interface;
   options.token = settings.token_file.empty() ? settings.token : comm::read_token(settings.token_file);
-  options.say = [](const std::string& text) { fmt::print(stderr, "switchyard: {}\n", text); };
+  options.say = [](const std::string& text) { print_message(stderr, "switchyard: {}\n", text); };
   return options;
 }
 

@@ -131,7 +131,7 @@ class JobOnRank {
         recorder_(job_, sources, fabric, files_, memory_, work_, settings.emulated ? &*settings.emulated : nullptr),
         saver_(job_, plans_, fabric,
                {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_.fabric))},
-               model_files_of(job_, fabric.rank())) {
+               model_files_of(job_, fabric.rank()), [this](const std::string& text) { recorder_.say(text); }) {
     rank_.agree_on(config::fingerprint(job_), "job file");
     if (folder) folder->set_aside(*status_);
     if (saves(job_))

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/messages.hpp"
 #include "files/python_half.hpp"
 #include "train/stop_signals.hpp"
 
@@ -42,7 +43,7 @@ WandbLog::WandbLog(const std::string& folder, i64 first_step) {
   ::posix_spawn_file_actions_destroy(&actions);
   if (failed == 0) return;
   process_ = -1;
-  fmt::print(stderr, "log.wandb: cannot start {}: {}. It is left out.\n", words[0], std::strerror(failed));
+  print_message(stderr, "log.wandb: cannot start {}: {}. It is left out.\n", words[0], std::strerror(failed));
 }
 
 WandbLog::~WandbLog() {

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <string>
 #include <utility>
 
 #include "../data/index_file.hpp"
@@ -39,6 +42,20 @@ TEST(MappedFile, AMissingFileOrAFolderIsRefused) {
   EXPECT_THAT([&] { MappedFile{folder.path()}; },
               testing::ThrowsMessage<UserError>("cannot read " + folder.path().string() +
                                                 ": it is not a file. Check the path and its permissions."));
+}
+
+TEST(MappedFile, ThatIsCutOffWhileItIsInUseIsNamedWhenTheProcessEnds) {
+  const Scratch folder;
+  const auto path = folder.path() / "a";
+  write_file(path, std::string(100, 'x'));
+  const auto read_what_is_gone = [&] {
+    tell_of_unreadable_pages("switchyard, rank 1", 3);
+    const MappedFile file(path);
+    std::filesystem::resize_file(path, 0);
+    std::exit(text_of(file).empty());
+  };
+  EXPECT_EXIT(read_what_is_gone(), testing::ExitedWithCode(3),
+              "^switchyard, rank 1: cannot read " + path.string() + " any more: it became shorter");
 }
 
 }  // namespace

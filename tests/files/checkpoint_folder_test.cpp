@@ -331,7 +331,9 @@ TEST_F(Damage, of_the_marker_is_named) {
 
 TEST_F(Damage, of_all_checkpoints_leaves_a_fresh_start) {
   for (const i64 step : {50, 100}) put(checkpoint_path(run_.path(), step) / "meta.json", "");
-  EXPECT_THAT(refusal(), testing::EndsWith("No older checkpoint of this run is intact: start again without --resume."));
+  EXPECT_THAT(refusal(),
+              testing::EndsWith("No older checkpoint of this run is intact: start anew with --force, which sets "
+                                "the run aside."));
 }
 
 TEST_F(Damage, is_remedied_by_the_newest_older_one_that_is_intact) {
@@ -382,9 +384,8 @@ TEST(GoingBack, sets_later_checkpoints_aside_as_a_run_folder_of_their_own) {
   EXPECT_EQ(line->folder, run / "abandoned-1");
   EXPECT_EQ(line->steps, (std::vector<i64>{4, 6}));
   EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000002"});
-  EXPECT_EQ(names_in(line->folder),
-            (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl", "timeline.json", "validation.jsonl",
-                                      "wandb-id"}));
+  EXPECT_EQ(names_in(line->folder), (std::vector<std::string>{"checkpoints", "job.toml", "log.jsonl", "timeline.json",
+                                                              "validation.jsonl", "wandb-id"}));
   EXPECT_FALSE(fs::exists(run / "wandb-id")) << "the run there has the steps that were left";
   for (const char* name : {"log.jsonl", "validation.jsonl"}) EXPECT_EQ(get(line->folder / name), get(run / name));
   expect_values(find_checkpoint(run.path()), 2);
@@ -426,6 +427,40 @@ TEST(GoingBack, to_the_start_sets_all_that_the_run_wrote_aside) {
   EXPECT_EQ(names_in(aside), all);
 }
 
+// RUN/checkpoints leads to a larger disk.
+class LinkedCheckpoints : public testing::Test {
+ protected:
+  LinkedCheckpoints() : disk_(scratch_ / "disk", 4 << 20) {
+    fs::create_directories(run_);
+    fs::create_directory_symlink("../disk", run_ / "checkpoints");
+    for (const i64 step : {2, 4}) save(run_, step);
+    put(run_ / "log.jsonl", "{\"step\":4}\n");
+  }
+  void expect_aside(const std::vector<i64>& steps) {
+    EXPECT_TRUE(fs::is_symlink(run_ / "checkpoints")) << "what comes next goes there, too";
+    EXPECT_TRUE(fs::equivalent(run_ / "abandoned-1/checkpoints", scratch_ / "disk/abandoned-1"));
+    EXPECT_EQ(list_checkpoints(run_ / "abandoned-1").size(), steps.size());
+    for (const i64 step : steps) expect_values(find_checkpoint(checkpoint_path(run_ / "abandoned-1", step)), step);
+    save(run_, 4);
+    EXPECT_EQ(set_aside_after(run_, 2)->folder, run_ / "abandoned-2");
+  }
+
+  const Scratch scratch_;
+  const fs::path run_ = scratch_ / "run";
+  const SmallDisk disk_;  // or a folder of the same disk, where nothing may be mounted
+};
+
+TEST_F(LinkedCheckpoints, are_set_aside_where_the_link_leads_when_a_run_goes_back) {
+  EXPECT_EQ(set_aside_after(run_, 2)->steps, std::vector<i64>{4});
+  expect_aside({4});
+}
+
+TEST_F(LinkedCheckpoints, are_set_aside_where_the_link_leads_when_a_run_starts_anew) {
+  set_aside(run_);
+  EXPECT_TRUE(list_checkpoints(run_).empty());
+  expect_aside({2, 4});
+}
+
 TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {
   const Scratch run;
   save(run.path(), 2);
@@ -442,11 +477,51 @@ TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {
 TEST(Cleaning, keeps_the_newest_ones_and_never_removes_the_last) {
   const Scratch run;
   for (const i64 step : {1, 2, 3, 4}) save(run.path(), step);
-  EXPECT_EQ(remove_old_checkpoints(run.path(), 2),
-            (std::vector<fs::path>{checkpoint_path(run.path(), 1), checkpoint_path(run.path(), 2)}));
+  EXPECT_EQ(remove_old_checkpoints(run.path(), 2), std::vector<std::string>{});
   EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000003", "step-00000004"}));
   remove_old_checkpoints(run.path(), 0);
   EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000004"}));
+}
+
+// Without the rights of root, who may remove everything, while it lives.
+class Unprivileged {
+ public:
+  explicit Unprivileged(const fs::path& folder) {
+    if (!is_root_) return;
+    for (const auto& item : fs::recursive_directory_iterator(folder))
+      if (::chown(item.path().c_str(), kNobody, kNobody) != 0) std::abort();
+    if (::chown(folder.c_str(), kNobody, kNobody) != 0 || ::seteuid(kNobody) != 0) std::abort();
+  }
+  Unprivileged(const Unprivileged&) = delete;
+  ~Unprivileged() {
+    if (is_root_ && ::seteuid(0) != 0) std::abort();
+  }
+
+ private:
+  static constexpr uid_t kNobody = 65534;
+  const bool is_root_ = ::geteuid() == 0;
+};
+
+TEST(Cleaning, leaves_a_checkpoint_whose_owner_allows_no_removal_as_it_is) {
+  const Scratch run;
+  for (const i64 step : {1, 2, 3}) save(run.path(), step);
+  const fs::path kept = checkpoint_path(run.path(), 1), partial = kept.string() + ".partial";
+  const auto permit = [](const fs::path& checkpoint, fs::perms permissions) {
+    for (const fs::path& folder : {checkpoint, checkpoint / "model", checkpoint / "state"})
+      fs::permissions(folder, permissions);
+  };
+  permit(kept, fs::perms::owner_read | fs::perms::owner_exec);
+  {
+    const Unprivileged owner(run.path());
+    EXPECT_EQ(remove_old_checkpoints(run.path(), 1),
+              std::vector<std::string>{"cannot remove " + kept.string() + ": Permission denied"});
+    EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000001", "step-00000003"}));
+    expect_values(find_checkpoint(kept), 1);
+    fs::rename(kept, partial);  // as a kill leaves it meanwhile
+    save(run.path(), 4);
+  }
+  permit(partial, fs::perms::owner_all);
+  expect_values(find_checkpoint(run.path()), 4);
 }
 
 }  // namespace

@@ -1,6 +1,11 @@
 #include "files/disk.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <array>
 
 #include "base/errors.hpp"
 #include "full_disk.hpp"
@@ -98,6 +103,39 @@ TEST(Disk, a_path_that_cannot_be_a_file_is_the_users_mistake_and_leaves_nothing)
 TEST(Disk, the_folder_of_a_name_alone_is_the_current_one) {
   EXPECT_EQ(message_of<ClusterError>([] { disk_error("write", "out", EIO); }),
             "cannot write out: Input/output error. Check the disk and the permissions of the current folder.");
+}
+
+TEST(Disk, writes_a_text_where_a_link_leads) {
+  const Scratch scratch;
+  std::filesystem::create_directory(scratch / "elsewhere");
+  put(scratch / "elsewhere/a.txt", "old");
+  std::filesystem::create_symlink("elsewhere/a.txt", scratch / "a.txt");
+  write_text(scratch / "a.txt", "new");
+  EXPECT_TRUE(std::filesystem::is_symlink(scratch / "a.txt"));
+  EXPECT_EQ(get(scratch / "elsewhere/a.txt"), "new");
+}
+
+TEST(Disk, a_text_goes_into_a_pipe_that_stays_one) {
+  const Scratch scratch;
+  const auto pipe = scratch / "pipe", link = scratch / "link";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  std::filesystem::create_symlink(pipe, link);
+  const Descriptor reader(::open(pipe.c_str(), O_RDONLY | O_NONBLOCK));
+  for (const auto& name : {pipe, link}) {
+    write_text(name, "text");
+    std::array<char, 10> got{};
+    EXPECT_EQ(::read(reader.get(), got.data(), got.size()), 4);
+    EXPECT_EQ(std::string(got.data()), "text");
+    EXPECT_TRUE(std::filesystem::is_fifo(name));
+  }
+}
+
+TEST(Disk, what_the_standard_library_throws_for_a_path_names_the_remedy) {
+  const Scratch scratch;
+  std::filesystem::create_symlink("loop", scratch / "loop");
+  const std::string path = (scratch / "loop/COMMITTED").string();
+  EXPECT_EQ(message_of<UserError>([&] { with_disk_errors([&] { static_cast<void>(std::filesystem::exists(path)); }); }),
+            "cannot read " + path + ": Too many levels of symbolic links. Name another path.");
 }
 
 }  // namespace

@@ -1,14 +1,18 @@
 #include "files/model_folder.hpp"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <sys/file.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/bfloat16.hpp"
 #include "base/errors.hpp"
+#include "files/disk.hpp"
 #include "files/hf_config.hpp"
 #include "files/safetensors.hpp"
 #include "files/tensor_writer.hpp"
+#include "full_disk.hpp"
 #include "scratch.hpp"
 
 namespace switchyard::files {
@@ -193,6 +197,49 @@ TEST_F(Export, TakesOnlyANewOrEmptyFolderAndLeavesNothingWhereItFails) {
             (checkpoint_ / "model").string() + ": tensor \"x\" is F64; the weights of a checkpoint are F32.");
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "new"));
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "new.partial"));
+}
+
+TEST_F(Export, FillsAnEmptyFolderThatIsALinkOrTheCurrentOne) {
+  const auto real = folder("real", {}), current = folder("current", {});
+  std::filesystem::create_directory_symlink(real, scratch_ / "link");
+  export_model(checkpoint_, scratch_ / "link", {});
+  EXPECT_TRUE(std::filesystem::is_symlink(scratch_ / "link"));
+  const auto before = std::filesystem::current_path();
+  std::filesystem::current_path(current);
+  export_model(checkpoint_, ".", {});
+  std::filesystem::current_path(before);
+  for (const auto& filled : {real, current}) {
+    EXPECT_EQ(values_of<float>(TensorFolder::open(filled).data("x")), values_);
+    EXPECT_TRUE(std::filesystem::exists(filled / "config.json"));
+    EXPECT_FALSE(std::filesystem::exists(filled / ".partial"));
+  }
+}
+
+TEST_F(Export, FillsAnEmptyFolderOnAnotherDisk) {
+  const SmallDisk disk(scratch_ / "disk", 1 << 20);
+  if (!disk.mounted()) GTEST_SKIP() << "mounting needs root";
+  export_model(checkpoint_, scratch_ / "disk", {});
+  EXPECT_EQ(values_of<float>(TensorFolder::open(scratch_ / "disk").data("x")), values_);
+}
+
+TEST_F(Export, WaitsForNoOtherExportToTheSameFolderAndLeavesItsFiles) {
+  const auto empty = folder("empty", {});
+  for (const auto& [out, partial] :
+       {std::pair(scratch_ / "new", scratch_ / "new.partial"), std::pair(empty, empty / ".partial")}) {
+    std::filesystem::create_directory(partial);
+    put(partial / "model.safetensors.tmp", "of the other");
+    Descriptor other(::open(partial.c_str(), O_RDONLY | O_DIRECTORY));
+    ASSERT_EQ(::flock(other.get(), LOCK_EX), 0);
+    EXPECT_EQ(message_of<UserError>([&] { export_model(checkpoint_, out, {}); }),
+              partial.string() +
+                  ": another export is writing there. Wait until it ends, or choose another folder for the model.");
+    EXPECT_EQ(get(partial / "model.safetensors.tmp"), "of the other");
+    other.close();  // killed
+    export_model(checkpoint_, out, {});
+    EXPECT_EQ(values_of<float>(TensorFolder::open(out).data("x")), values_);
+    EXPECT_FALSE(std::filesystem::exists(out / "model.safetensors.tmp"));
+    EXPECT_FALSE(std::filesystem::exists(partial));
+  }
 }
 
 }  // namespace

@@ -1,7 +1,10 @@
 #include "files/tensor_writer.hpp"
 
 #include <gmock/gmock.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <numeric>
 #include <thread>
@@ -9,6 +12,18 @@
 #include "base/errors.hpp"
 #include "full_disk.hpp"
 #include "scratch.hpp"
+
+namespace {
+int interruptions = 0;  // of the next calls
+}
+
+// Of this program: files of tmpfs let signals interrupt it, whose moment no test can choose.
+extern "C" int fallocate(int file, int mode, off_t offset, off_t size) {
+  if (interruptions == 0) return static_cast<int>(::syscall(SYS_fallocate, file, mode, offset, size));
+  --interruptions;
+  errno = EINTR;
+  return -1;
+}
 
 namespace switchyard::files {
 namespace {
@@ -224,6 +239,16 @@ TEST(TensorFolderWriter, leaves_no_shard_when_the_disk_fills) {
     TensorFolderWriter::create(scratch.path(), {{"a", DType::f32, {100}}, {"b", DType::f32, {1000}}}, 400);
   });
   EXPECT_EQ(files_in(scratch.path()), 0u);
+}
+
+TEST(TensorWriter, makes_room_also_where_a_signal_interrupts_it) {
+  const Scratch scratch;
+  interruptions = 2;
+  TensorWriter writer = TensorWriter::create(scratch / "a.safetensors", {{"x", DType::f32, {6}}});
+  EXPECT_EQ(interruptions, 0);
+  writer.write("x", 0, raw_bytes(rising(6)));
+  writer.finish();
+  EXPECT_EQ(values_of<float>(TensorFile::open(scratch / "a.safetensors").data("x")), rising(6));
 }
 
 }  // namespace

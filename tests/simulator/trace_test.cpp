@@ -4,11 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "base/errors.hpp"
 #include "simple_steps.hpp"
 
 namespace switchyard::simulator {
@@ -138,12 +136,6 @@ TEST(Trace, counts_a_measured_transfer_from_when_the_last_of_its_ranks_is_ready)
   spans = {{{send, {1, 2, true}}}, {{send, {8, 9, true}}}};
   begin_with_the_last(step.program, spans);
   EXPECT_EQ(spans[0][0].span.begin, 2);  // the send was complete before the other rank was ready
-}
-
-TEST(Trace, that_cannot_be_written_is_reported) {
-  const std::string path = "/no-such-folder/trace.json";
-  EXPECT_EQ(message_of([&] { write_trace(path, {}, {}); }),
-            "cannot write " + path + ": No such file or directory. Choose another --trace.");
 }
 
 }  // namespace

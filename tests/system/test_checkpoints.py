@@ -1,5 +1,6 @@
 """Complete runs with checkpoints on slow disks and in shared folders."""
 
+import os
 import signal
 import subprocess
 import time
@@ -249,6 +250,29 @@ def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     assert page.returncode == 0, page.stderr
     more = tiny.train(job(run=keep | {"steps": 9}, optimizer={"lr": 1e-3}), "--out", out, "--resume", out)
     assert more[:7] == new and [entry["step"] for entry in more[7:]] == [8, 9]
+
+
+def test_a_checkpoint_that_cannot_be_removed_stays_and_ends_no_run(job, tmp_path):
+    out = tmp_path / "out"
+    saved = job(run={"steps": 2, "checkpoint_every": 1, "keep_checkpoints": 1})
+    tiny.train(saved, "--out", out)
+    kept = out / "checkpoints/step-00000002/state"
+    if os.geteuid() == 0:  # who may remove everything but what is mounted
+        if subprocess.run(["mount", "--bind", kept, kept], stderr=subprocess.DEVNULL).returncode != 0:
+            pytest.skip("this user may not mount")
+    else:
+        kept.chmod(0o500)
+    try:
+        result = tiny.run(tiny.command(saved, "--out", out, "--resume", out, "--steps", "5"))
+    finally:
+        (kept,) = out.glob("checkpoints/step-00000002*/state")
+        if os.geteuid() == 0:
+            subprocess.run(["umount", kept], check=True)
+        else:
+            kept.chmod(0o700)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr.count(f"cannot remove {out}/checkpoints/step-00000002: ") == 1
+    assert len(tiny.read_log(out)) == 5 and (out / "checkpoints/step-00000005/COMMITTED").exists()
 
 
 def test_more_steps_than_planned_never_raise_the_learning_rate_unasked(job, tmp_path):

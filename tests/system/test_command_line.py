@@ -386,6 +386,36 @@ def test_files_do_not_get_the_descriptor_of_closed_output(job, tmp_path):
     assert [entry["step"] for entry in tiny.read_log(tmp_path / "out")] == [1, 2]
 
 
+@pytest.mark.parametrize("words, status", [(["nonsense"], USER_ERROR), (["--version"], 0),
+                                           (["plan", "job-file.toml", "--cluster", "demo"], 0),
+                                           (["train", "job-file.toml", "--out", "silent"], 0),
+                                           (["export", "run/link", "--out", "model"], USER_ERROR)],
+                         ids=lambda value: " ".join(value) if isinstance(value, list) else "")
+def test_messages_that_cannot_be_printed_are_lost_and_change_nothing(finished, words, status):
+    if not (finished / "run/link").is_symlink():
+        (finished / "run/link").symlink_to("link")
+    often = tiny.ENVIRONMENT | {"SWITCHYARD_PROGRESS": "0.001"}
+    assert ends_on([tiny.PROGRAM, *words], "2>/dev/full", often, cwd=finished).returncode == status
+
+
+def test_a_path_that_cannot_be_looked_at_is_no_internal_error(finished):
+    (finished / "circle").symlink_to("circle")
+    for words in (["export", "circle", "--out", "model"], ["report", "circle"],
+                  ["train", "job-file.toml", "--resume", "circle", "--out", "further"]):
+        message = refusal([tiny.PROGRAM, *words], cwd=finished)
+        assert message.startswith("cannot read circle") and message.endswith("Name another path."), message
+
+
+@pytest.mark.parametrize("words", [["plan", "--out"], ["simulate", "--trace"]], ids=" ".join)
+def test_a_file_that_cannot_be_written_whole_keeps_what_it_had(finished, tmp_path, words):
+    file = tmp_path / "result"
+    file.write_text("of an earlier one")
+    small = tiny.run([tiny.PROGRAM, words[0], "job-file.toml", "--cluster", "demo", words[1], file], cwd=finished,
+                     preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)))
+    assert small.returncode == CLUSTER_ERROR and f"cannot write {file}: File too large" in small.stderr, small
+    assert file.read_text() == "of an earlier one" and list(tmp_path.iterdir()) == [file]
+
+
 # ---- --json
 
 

@@ -26,7 +26,7 @@ std::vector<std::string> on_ranks_of(
     store.home.initialize(random_weights(plans.graph(), 5));
     CheckpointSaver saver(job, plans, fabric,
                           {fabric, comm::everyone(fabric, kCheckpointChannel), std::chrono::milliseconds(10)},
-                          {{"config.json", "{}"}});
+                          {{"config.json", "{}"}}, [](const std::string&) {});
     work(saver, state_part(plans, store, fabric.rank()), store);
   });
 }

@@ -33,7 +33,7 @@ class MachineProfile : public testing::Test {
     return (scratch_ / name).string();
   }
   config::Profile found(const config::Job& job, const comm::Launch& launch = {},
-                        const std::optional<cluster::Hardware>& emulated = {}) {
+                        const std::optional<cluster::Hardware>& emulated = {}, const std::string& folder = "") {
     const auto measure = [this](const ProfileSettings& settings, const comm::Launch&) {
       config::Profile measured = profile_;
       measured.machine = this_machine(settings, {});
@@ -42,8 +42,8 @@ class MachineProfile : public testing::Test {
       return measured;
     };
     return machine_profile(
-        job, launch, scratch_ / "", [this](const std::string& text) { said_.push_back(text); }, measure, emulated,
-        [this] { ++begun_; });
+        job, launch, (scratch_ / folder).string(), [this](const std::string& text) { said_.push_back(text); }, measure,
+        emulated, [this] { ++begun_; });
   }
   config::Job job(const std::vector<std::string>& sets = {}) const { return small_job("data", "out", sets); }
 
@@ -87,6 +87,16 @@ TEST_F(MachineProfile, is_measured_once_and_kept) {
   EXPECT_EQ(found(job()).hardware.name, "as measured") << "from the file";
   EXPECT_THAT(said_, ElementsAre());
   EXPECT_EQ(begun_, 1);
+}
+
+TEST_F(MachineProfile, that_cannot_be_kept_is_used_nevertheless) {
+  files::put(scratch_ / "file", "");
+  std::filesystem::create_symlink("loop", scratch_ / "loop");
+  for (const char* folder : {"file/below", "loop/below"}) {
+    said_.clear();
+    EXPECT_EQ(found(job(), {}, {}, folder).hardware.name, "as measured");
+    EXPECT_THAT(said_, ElementsAre(HasSubstr("measuring this machine"), HasSubstr("the profile is not kept: cannot ")));
+  }
 }
 
 TEST_F(MachineProfile, that_is_kept_but_of_another_machine_or_other_threads_or_broken_is_measured_again) {

@@ -280,6 +280,13 @@ TEST_F(ProgressTest, AMessageIsPrintedAboveTheLineThatIsRewritten) {
   EXPECT_EQ(out_.str(), "step 1/3" + result + "4 s\nabove\n" + second + "\r\x1b[Kbetween\n" + second + "\n");
 }
 
+TEST_F(ProgressTest, OutputGoesOnWhenADiskThatWasFullHasRoomAgain) {
+  Progress progress(out_, settings(false));
+  out_.setstate(std::ios::badbit);  // as a failed write does
+  progress.step_done(step(2));
+  EXPECT_THAT(out_.str(), testing::StartsWith("step 2/100"));
+}
+
 TEST(Heartbeat, BeatsUntilDestroyedAndStopsAtOnce) {
   std::atomic<int> beats = 0;
   {
