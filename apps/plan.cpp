@@ -39,6 +39,7 @@ namespace switchyard::apps {
 namespace {
 
 constexpr int kRunnersUp = 10;
+constexpr int kDoesNotFit = 2;  // exit status, as of simulate
 
 struct PlanOptions {
   JobOptions job;
@@ -165,7 +166,8 @@ Planned planned(const PlanOptions& options, i64 sequences, double part, const Pr
   result.single = options.most_buckets == 1;
   progress.print(synthetic_line(result.opened.job));
   const auto search = [&, searches = 0]() mutable {
-    progress.now(fmt::format("searching for {}{}{}", searches++ == 0 ? "plans" : "single strategies",
+    const bool all = searches++ % 2 == 0 || result.single;
+    progress.now(fmt::format("searching for {}{}{}", all ? "plans" : "single strategies",
                              sequences > 0 ? fmt::format(" with {} documents a step", sequences) : "",
                              result.limit > 0 ? fmt::format(" ({:g} s at most)", result.limit) : ""));
     return limit_of(result.limit, progress);
@@ -175,9 +177,9 @@ Planned planned(const PlanOptions& options, i64 sequences, double part, const Pr
   request.limits = limits_of(options.degrees);
   result.planner = std::make_unique<planner::Planner>(std::move(request));
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
-  result.found =
-      search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)), options.most_buckets, search,
-                          options.top > 0 ? std::nullopt : std::optional(planner::kStepsOfRunnersUp));
+  result.found = search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)),
+                                     static_cast<size_t>(listed(options)), options.most_buckets, search,
+                                     options.top > 0 ? std::nullopt : std::optional(planner::kStepsOfRunnersUp));
   result.seconds = seconds_since(start);
   progress.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));
@@ -231,6 +233,7 @@ std::string verdict(const Planned& planned) {
   std::string text =
       step_words(best.seconds, planned.tokens_per_second() * best.seconds, mean_matmul_share(planned, best));
   text += fmt::format(", {}", planner::memory_of(best.peak, planned.planner->memory()));
+  if (!best.fits) return "Does NOT fit, nor does any other plan that was found. " + text + " if it did";
   const bool proven = planned.found.proven;
   if (best.single() && planned.single)
     text += "; plans of several strategies were not searched (--buckets 1)";
@@ -284,6 +287,11 @@ std::string search_text(const Planned& planned) {
       "bound, {} no better than another of their placement)",
       c.candidates, planned.seconds, c.timed, c.pruned(), c.rough, c.memory, c.bound, c.dominated);
   if (c.unexamined > 0) text += fmt::format(", {} not examined", c.unexamined);
+  if (planned.found.share < 1)
+    text += fmt::format(
+        "\nPlans that fill more than {:.0f}% of the memory in the planner's model turned out too large, and don't "
+        "count",
+        100 * planned.found.share);
   if (planned.found.proven)
     return text + fmt::format(
                       "\nSearched exhaustively; proven optimal in the planner's model: no plan takes less than "
@@ -409,6 +417,7 @@ nlohmann::json json_of(const Planned& planned) {
           {"step_seconds", best.seconds},
           {"planned_seconds", best.choice ? nlohmann::json(best.choice->seconds) : nlohmann::json()},
           {"own", best.own},
+          {"fits", best.fits},
           {"sequences", planned.sequences()},
           {"tokens_per_second", planned.tokens_per_second()},
           {"proven", planned.found.proven},
@@ -438,7 +447,7 @@ int run_plan(const PlanOptions& options) {
   }
   write_out(options, planned);
   if (options.json) fmt::print("{}\n", json_of(planned).dump());
-  return 0;
+  return planned.best().fits ? 0 : kDoesNotFit;
 }
 
 }  // namespace

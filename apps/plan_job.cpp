@@ -34,6 +34,10 @@ namespace {
 
 constexpr int kFewestSteps = 2, kMostSteps = 16;  // whose documents stand for all: as many as have so many documents
 constexpr i64 kDocuments = 256;
+// Where all plans need more memory than the planner's model says: how often smaller ones are searched for, and by how
+// much smaller at least.
+constexpr int kMostSmaller = 3;
+constexpr double kSmaller = 1.05;
 constexpr double kWorthABucket = 0.005;  // share of a step that another bucket to choose from must save
 
 int steps_that_stand_for_all(const config::Job& job) {
@@ -468,7 +472,7 @@ void Contest::simulate(Entry& entry, std::function<void()> task) {
   });
 }
 
-std::vector<JudgedPlan> Contest::judged(size_t listed) {
+std::vector<Contest::Entry*> Contest::looked_at(size_t listed) {
   // Steps may choose from the buckets of as many. Otherwise two: one is known to the planner's model, and there is a
   // memory to compare.
   listed = std::max<size_t>(listed, job_.run.choose_buckets ? kJudged : 2);
@@ -498,8 +502,24 @@ std::vector<JudgedPlan> Contest::judged(size_t listed) {
       simulate(entry, [this, &entry] { look_closely(entry); });
     }
   }
-  std::vector<JudgedPlan> plans;  // only those that are wanted: what free cores saw would depend on their number
-  for (Entry* entry : found) plans.push_back(std::move(entry->plan));
+  return found;  // only those that are wanted: what free cores saw would depend on their number
+}
+
+std::optional<double> Contest::excess(size_t listed) {
+  std::optional<double> least;
+  for (const Entry* entry : looked_at(listed)) {
+    const JudgedPlan& plan = entry->plan;
+    if (plan.own) continue;
+    if (plan.fits) return std::nullopt;
+    const double times = static_cast<double>(plan.peak) / static_cast<double>(plan.job.run.memory_budget.count);
+    least = std::min(least.value_or(times), times);
+  }
+  return least;
+}
+
+std::vector<JudgedPlan> Contest::judged(size_t listed) {
+  std::vector<JudgedPlan> plans;
+  for (Entry* entry : looked_at(listed)) plans.push_back(std::move(entry->plan));
   choose_variants(plans);
   if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
   choose_codecs(plans);
@@ -593,19 +613,32 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
   if (best.job.buckets.size() > plans.front().job.buckets.size()) plans.insert(plans.begin(), std::move(best));
 }
 
-planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets,
-                                   const std::function<std::function<double()>()>& limit,
+planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, size_t listed,
+                                   int most_buckets, const std::function<std::function<double()>()>& limit,
                                    std::optional<i64> runners_up) {
   const auto spent = [&] { return limit ? limit() : std::function<double()>(); };
-  const planner::Found found =
-      planner.plan(top, most_buckets, spent(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); });
-  for (const planner::Choice& choice : found.best) contest.add(choice);
-  if (most_buckets == 1) return found;
-  try {
-    // The simulator may have another order of them: as many as in a search among them alone, to which this one must not
-    // lose. They have a limit of their own, as the search among all plans may have reached its limit.
-    for (const planner::Choice& choice : planner.plan(top, 1, spent()).best) contest.add(choice);
-  } catch (const UserError&) {  // no single strategy fits
+  const auto search = [&](double share) {
+    planner::Found found = planner.plan(
+        top, most_buckets, spent(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); }, share);
+    for (const planner::Choice& choice : found.best) contest.add(choice);
+    if (most_buckets == 1) return found;
+    try {
+      // The simulator may have another order of them: as many as in a search among them alone, to which this one must
+      // not lose. They have a limit of their own, as the search among all plans may have reached its limit.
+      for (const planner::Choice& choice : planner.plan(top, 1, spent(), {}, {}, share).best) contest.add(choice);
+    } catch (const UserError&) {  // no single strategy fits
+    }
+    return found;
+  };
+  planner::Found found = search(1);
+  for (int times = 0; times < kMostSmaller; ++times) {
+    const std::optional<double> excess = contest.excess(listed);
+    if (!excess) break;
+    try {
+      found = search(found.share / std::max(*excess, kSmaller));
+    } catch (const UserError&) {  // nothing is that small
+      break;
+    }
   }
   return found;
 }
@@ -626,7 +659,7 @@ std::vector<report::Candidate> candidates_of(const std::vector<JudgedPlan>& plan
 ChosenPlan choose_plan(const config::Job& job, const cluster::Hardware& hardware) {
   const planner::Planner planner(request_of(job, hardware, steps_that_stand_for_all(job)));
   Contest contest(job, planner);
-  search_and_simulate(contest, planner, kJudged);  // without a limit, so what it finds is proven
+  search_and_simulate(contest, planner, kJudged, kJudged);  // without a limit, so what it finds is proven
   const std::vector<JudgedPlan> plans = contest.judged(kJudged);
   // One that fits, if any does; otherwise training reports what is missing.
   const JudgedPlan& best = plans.front();

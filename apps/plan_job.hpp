@@ -72,10 +72,14 @@ class Contest {
   /// choose their buckets (run.choose_buckets), the quickest plan may have further buckets, from others, for steps
   /// whose documents they suit better.
   std::vector<JudgedPlan> judged(size_t listed);
+  /// If none of the planner's plans that judged() would return fits the memory: the least of what they need, as a
+  /// multiple of it.
+  std::optional<double> excess(size_t listed);
 
  private:
   struct Entry;
   class Workers;
+  std::vector<Entry*> looked_at(size_t listed);
   void start(JudgedPlan plan);
   void simulate(Entry& entry, std::function<void()> task);
   void look_closely(Entry& entry) const;
@@ -95,9 +99,10 @@ class Contest {
 };
 
 /// The planner's best plans with what the simulator says of them: those that a search for `top` finds, and the best
-/// single strategies. limit: makes SearchSettings::spent for each of the two searches; runners_up: as there.
-planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, int most_buckets = 0,
-                                   const std::function<std::function<double()>()>& limit = {},
+/// single strategies; where all that would be listed are too large, also those that fill less memory in the planner's
+/// model, and what was found is that. limit: makes SearchSettings::spent for each search; runners_up: as there.
+planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, size_t listed,
+                                   int most_buckets = 0, const std::function<std::function<double()>()>& limit = {},
                                    std::optional<i64> runners_up = planner::kStepsOfRunnersUp);
 /// Simulates one job for steps with documents of these lengths.
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,

@@ -377,16 +377,18 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
   return hops;
 }
 
-// Seconds of sending each part t of a stage to part t of the next one, all at once.
+// Seconds of sending each part t of a stage to part t of the next one, all at once. Pipelines that are side by side do
+// so at about the same time, over the same ports.
 double CostModel::send(const Placement& p, bool crosses, i64 T) const {
-  const auto [it, fresh] = sends_.try_emplace(std::tuple(T, p.code_ranks(), p.ring(), crosses), 0.0);
+  const int senders = p.stage_ranks() * (p.order == Order::data_inside ? p.dp : 1);
+  const auto [it, fresh] = sends_.try_emplace(std::tuple(T, p.code_ranks(), senders, crosses), 0.0);
   if (!fresh) return it->second;
   const cluster::Hardware& hardware = units_.hardware();
   if (crosses && !hardware.inter_host) return it->second = 0;
   const cluster::LinkClass& link = crosses ? *hardware.inter_host : hardware.intra_host;
   const double bytes =
       static_cast<double>(T / p.code_ranks() * units_.model().hidden_size * size_of(units_.precision().compute));
-  const double port = std::min(link.shared_by, p.stage_ranks()) / link.bandwidth.count;  // seconds of a byte
+  const double port = std::min(link.shared_by, senders) / link.bandwidth.count;  // seconds of a byte
   const auto seconds = [&](double sent) {
     return link.latency.count + std::max(port, 1 / link.pair_rate().count) * sent / link.curve.at(sent);
   };

@@ -266,7 +266,7 @@ class CostModel {
   mutable std::unordered_map<decltype(std::tuple_cat(PlacementKey(), std::tuple(0))), i64, TupleHash> home_bytes_;
   mutable std::unordered_map<PlacementKey, Hops, TupleHash> hops_;
   mutable std::unordered_map<std::tuple<i64, int, int, bool>, double, TupleHash>
-      sends_;  // by tokens, ranks of the code, ring ranks, and whether hosts are crossed
+      sends_;  // by tokens, ranks of the code, ranks that send at once, and whether hosts are crossed
 };
 
 }  // namespace switchyard::planner

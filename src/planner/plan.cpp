@@ -15,7 +15,9 @@ namespace switchyard::planner {
 namespace {
 
 constexpr unsigned kMostThreads = 8;  // of a search
-constexpr int kMostTimes = 64;        // so many times the ranks are tried for a model that fits nowhere
+// Where a model fits nowhere, so many times the ranks are tried, unless twice as many need hardly less.
+constexpr int kMostTimes = 64;
+constexpr double kHardlyLess = 0.95;
 
 // Rounded up, so that it can be given as it is reported.
 std::string at_least(Bytes need) {
@@ -58,10 +60,10 @@ Planner::Planner(Request request) : request_(std::move(request)) {
 }
 
 Found Planner::plan(int top, int most_buckets, std::function<double()> spent, std::optional<i64> runners_up,
-                    std::function<void(const Choice&)> on_first) const {
+                    std::function<void(const Choice&)> on_first, double share) const {
   while (helpers_.size() + 1 < std::min(kMostThreads, std::thread::hardware_concurrency()))
     helpers_.push_back(std::make_unique<Model>(request_.steps, request_.context, model_->units.codes()));
-  SearchSettings settings{.memory = memory_,
+  SearchSettings settings{.memory = static_cast<i64>(share * static_cast<double>(memory_)),
                           .most_buckets = most_buckets,
                           .top = top,
                           .spent = std::move(spent),
@@ -72,6 +74,7 @@ Found Planner::plan(int top, int most_buckets, std::function<double()> spent, st
   for (const std::unique_ptr<Model>& helper : helpers_) settings.helpers.push_back(&helper->costs);
   Found found = search(model(), shapes_, settings);
   if (found.best.empty()) nothing_fits();
+  found.share = share;
   for (Choice& choice : found.best) choice = merged(std::move(choice));
   return found;
 }
@@ -181,7 +184,7 @@ std::string Planner::to_string(const Choice& choice) const {
 
 // The least memory that plans with a bucket for every range between bounds need. No other plan needs less: a bucket
 // never needs less for longer documents.
-i64 Planner::least_need(int levels) const {
+std::vector<i64> Planner::least_needs() const {
   const auto need = [&](Shape shape, Range range) {
     shape.placement = leanest(shape.placement);
     i64 least = std::numeric_limits<i64>::max();
@@ -189,44 +192,43 @@ i64 Planner::least_need(int levels) const {
       least = std::min(least, model().need(shape, capacity, range).total());
     return least;
   };
+  std::vector<i64> needs;
   i64 shorter = 0;
-  for (int level = 0; level + 1 < levels; ++level) {
-    i64 least = std::numeric_limits<i64>::max();
-    for (const Shape& shape : shapes_) least = std::min(least, need(shape, {level, level + 1}));
-    shorter = std::max(shorter, least);
+  for (int level = 0; level < static_cast<int>(model().bounds().size()); ++level) {
+    i64 least = std::numeric_limits<i64>::max(), of_bucket = least;
+    for (const Shape& shape : shapes_) {
+      const i64 of_shape = need(shape, {level, level + 1});
+      of_bucket = std::min(of_bucket, of_shape);
+      least = std::min(least, model().home_bytes({shape.placement}) + std::max(shorter, of_shape));
+    }
+    needs.push_back(least);
+    shorter = std::max(shorter, of_bucket);
   }
-  i64 least = std::numeric_limits<i64>::max();
-  for (const Shape& shape : shapes_)
-    least =
-        std::min(least, model().home_bytes({shape.placement}) + std::max(shorter, need(shape, {levels - 1, levels})));
-  return least;
-}
-
-i64 Planner::context_that_fits() const {
-  i64 context = 0;
-  for (int level = 0; level < static_cast<int>(model().bounds().size()) && least_need(level + 1) <= memory_; ++level)
-    context = model().bounds()[static_cast<size_t>(level)];
-  return context;
+  return needs;
 }
 
 void Planner::check_fits() const {
-  if (least_need(static_cast<int>(model().bounds().size())) > memory_) nothing_fits();
+  if (least_needs().back() > memory_) nothing_fits();
 }
 
 void Planner::nothing_fits() const {
-  const Bytes need{least_need(static_cast<int>(model().bounds().size()))};
+  const std::vector<i64> needs = least_needs();
+  const Bytes need{needs.back()};
   std::string remedy = at_least(need) + " of memory a rank";
+  i64 before = need.count;
   for (int times = 2; times <= kMostTimes; times *= 2) {
     Request larger = request_;
     larger.hardware.hosts *= times;
     if (!larger.hardware.inter_host) break;
     const Planner more(larger);
-    if (more.context_that_fits() < request_.context) continue;
-    remedy += fmt::format(", or {} ranks", larger.hardware.ranks());
-    break;
+    const i64 with_more = more.least_needs().back();
+    if (with_more <= memory_) remedy += fmt::format(", or {} ranks", larger.hardware.ranks());
+    if (with_more <= memory_ || static_cast<double>(with_more) > kHardlyLess * static_cast<double>(before)) break;
+    before = with_more;
   }
-  if (const i64 context = context_that_fits(); context > 0 && context < request_.context)
-    remedy += fmt::format(", or batch.context = {}", context);
+  const auto above = std::ranges::find_if(needs, [&](i64 of_documents) { return of_documents > memory_; });
+  if (above != needs.begin() && above != needs.end())
+    remedy += fmt::format(", or batch.context = {}", model().bounds()[static_cast<size_t>(above - needs.begin()) - 1]);
   user_error(
       "no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. "
       "Enough: {}.",

@@ -37,10 +37,11 @@ class Planner {
  public:
   explicit Planner(Request request);
 
-  /// The best plans. most_buckets: 0 for any number. spent, runners_up, on_first: as in SearchSettings.
+  /// The best plans. most_buckets: 0 for any number. spent, runners_up, on_first: as in SearchSettings. share: of the
+  /// memory that they fill at most.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
   Found plan(int top, int most_buckets = 0, std::function<double()> spent = {}, std::optional<i64> runners_up = {},
-             std::function<void(const Choice&)> on_first = {}) const;
+             std::function<void(const Choice&)> on_first = {}, double share = 1) const;
   /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
   void check_fits() const;
   /// The plan with one bucket in place of neighbouring ones that have the same shape and capacity; it runs in the place
@@ -67,10 +68,8 @@ class Planner {
   const Transfers& transfers() const { return model_->transfers; }
 
  private:
-  /// Bytes that the most frugal plan needs for the documents up to bounds[levels - 1].
-  i64 least_need(int levels) const;
-  /// Context up to which documents fit; 0: none.
-  i64 context_that_fits() const;
+  /// Bytes that the most frugal plan needs for the documents up to each of the model's bounds.
+  std::vector<i64> least_needs() const;
   [[noreturn]] void nothing_fits() const;
 
   /// The model of the step, with what it is made of.

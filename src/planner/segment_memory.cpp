@@ -12,13 +12,14 @@ namespace {
 // Buffers of a root share one block, which is there from the first to the last of them.
 class Replay {
  public:
-  Replay(const ir::StageCode& stage, const ir::CallSize& size)
+  Replay(const ir::StageCode& stage, const ir::CallSize& size, int position)
       : stage_(stage),
+        position_(position),
         extent_{size.tokens, size.tokens * std::min(size.tokens, size.longest)},
         size_(size),
         here_(stage.buffers.size(), false) {
     for (const ir::Buffer& buffer : stage.buffers) {
-      bytes_.push_back(ir::local_bytes(buffer, 0, stage.replica.size(), extent_));
+      bytes_.push_back(ir::local_bytes(buffer, position, stage.replica.size(), extent_));
       if (buffer.root >= 0) roots_[buffer.root].bytes += bytes_.back();
     }
   }
@@ -63,8 +64,8 @@ class Replay {
     std::vector<ir::Type> in, out;
     double share = 1, other = 1;
     for (const int b : instr.in)
-      in.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), in.empty() ? &share : &other));
-    for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), 0, stage_.replica.size(), &other));
+      in.push_back(ir::local_type(buffer(b), position_, stage_.replica.size(), in.empty() ? &share : &other));
+    for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), position_, stage_.replica.size(), &other));
     ir::CallSize local = size_;
     local.tokens = static_cast<i64>(share * static_cast<double>(size_.tokens));
     return instr.op->workspace(in, out, local);
@@ -80,6 +81,7 @@ class Replay {
   }
 
   const ir::StageCode& stage_;
+  int position_;
   ir::Extent extent_;  // micro-batches full of the longest documents
   ir::CallSize size_;
   i64 now_ = 0, peak_ = 0;
@@ -92,11 +94,9 @@ class Replay {
   std::map<int, Root> roots_;
 };
 
-}  // namespace
-
-Kept activations_of(const ir::StageCode& stage, const ir::CallSize& size) {
+Kept activations_on(const ir::StageCode& stage, const ir::CallSize& size, int position) {
   Kept kept;
-  Replay replay(stage, size);
+  Replay replay(stage, size, position);
   replay.take(stage.act_in);
   kept.forward_peak = replay.run(stage.forward);
   if (std::ranges::count(stage.stash, stage.act_out) == 0) replay.release(stage.act_out);
@@ -108,6 +108,27 @@ Kept activations_of(const ir::StageCode& stage, const ir::CallSize& size) {
     kept.backward_peak = std::max(kept.backward_peak, replay.run(stage.weight));
   }
   return kept;
+}
+
+}  // namespace
+
+// Heads that are not divided evenly, and what is computed with them, differ from position to position.
+Kept activations_of(const ir::StageCode& stage, const ir::CallSize& size) {
+  const auto like_earlier = [&](int position) {
+    for (int earlier = 0; earlier < position; ++earlier)
+      if (std::ranges::all_of(stage.buffers,
+                              [&](const ir::Buffer& buffer) { return ir::same_sizes(buffer, earlier, position); }))
+        return true;
+    return false;
+  };
+  Kept most = activations_on(stage, size, 0);
+  for (int position = 1; position < stage.replica.size(); ++position) {
+    if (like_earlier(position)) continue;
+    const Kept kept = activations_on(stage, size, position);
+    for (i64 Kept::*const bytes : {&Kept::stash, &Kept::later, &Kept::forward_peak, &Kept::backward_peak})
+      most.*bytes = std::max(most.*bytes, kept.*bytes);
+  }
+  return most;
 }
 
 }  // namespace switchyard::planner

@@ -17,27 +17,29 @@ namespace {
 constexpr std::array kAxes{layout::StageAxis::depth, layout::StageAxis::ring, layout::StageAxis::ulysses,
                            layout::StageAxis::outer, layout::StageAxis::inner};
 
-// Other sizes gain nothing: what matters is how many ranks a document has, and how many a copy of the weights.
-bool may_share(const StageMesh& mesh, const config::ModelConfig& model) {
+// Heads are mostly divided evenly, and other rings and depths than powers of two gain nothing: what matters is how many
+// ranks a document has, and how many a copy of the weights. Where only other sizes fill all ranks, they may be the
+// best, as the others leave ranks idle; inner and depth then gain little beside outer and ZeRO.
+bool may_be(const StageMesh& mesh, const config::ModelConfig& model, bool fills) {
   const int ring = mesh[layout::StageAxis::ring];
-  const bool may_ring =
-      ring == 1 || (mesh[layout::StageAxis::inner] == 1 && model.attention == config::AttentionKind::fused);
-  return may_ring && std::has_single_bit(static_cast<unsigned>(ring * mesh.replicas()));
+  const bool plain = mesh[layout::StageAxis::inner] == 1;
+  if (ring > 1 && (!plain || model.attention != config::AttentionKind::fused)) return false;
+  const bool even =
+      model.heads % mesh.positions() == 0 && std::has_single_bit(static_cast<unsigned>(ring * mesh.replicas()));
+  return (even || (fills && plain && mesh.replicas() == 1)) && config::divides_heads(mesh, model);
 }
 
-// Meshes of so many ranks on some axes, the last ones first.
-void add_meshes(std::span<const layout::StageAxis> axes, int ranks, const config::ModelConfig& model, StageMesh mesh,
-                std::vector<StageMesh>& all) {
+// Meshes of so many ranks on some axes, the last ones first. fills: whether as many stages fill all ranks there are.
+void add_meshes(std::span<const layout::StageAxis> axes, int ranks, const config::ModelConfig& model, bool fills,
+                StageMesh mesh, std::vector<StageMesh>& all) {
   if (axes.empty()) {
-    if (ranks == 1 && model.heads % mesh.positions() == 0 && config::divides_heads(mesh, model) &&
-        may_share(mesh, model))
-      all.push_back(mesh);
+    if (ranks == 1 && may_be(mesh, model, fills)) all.push_back(mesh);
     return;
   }
   for (int size = 1; size <= ranks; ++size) {
     if (ranks % size != 0) continue;
     mesh[axes.front()] = size;
-    add_meshes(axes.subspan(1), ranks / size, model, mesh, all);
+    add_meshes(axes.subspan(1), ranks / size, model, fills, mesh, all);
   }
 }
 
@@ -172,7 +174,7 @@ std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const Spa
   for (int stage_ranks = 1; stage_ranks <= ranks; ++stage_ranks) {
     if (!limits.stage_ranks.empty() && std::ranges::count(limits.stage_ranks, stage_ranks) == 0) continue;
     std::vector<StageMesh> meshes;
-    add_meshes(limits.axes, stage_ranks, model, {}, meshes);
+    add_meshes(limits.axes, stage_ranks, model, ranks % stage_ranks == 0, {}, meshes);
     for (const int pp : stage_choices(model, ranks, stage_ranks, limits))
       for (const StageMesh& mesh : meshes)
         for (const Placement& way : ways({ranks / (stage_ranks * pp), mesh, pp}, model.layers, limits))

@@ -131,10 +131,11 @@ struct SpaceLimits {
 };
 
 /// All shapes, in a fixed order, those of equal placement next to each other, and those of equal dp, stage ranks and
-/// pp, too. mesh: every one of as many ranks as divide the heads that config::validate accepts, times a power of two of
-/// pipelines that share their weights, times a ring of a power
-/// of two where attention stores no scores and weights are cut in one dim; pp: any number of
-/// stages up to the layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
+/// pp, too. mesh: every one that config::validate accepts, with a ring only where attention stores no scores and
+/// weights are cut in one dim. Its ranks in one pipeline divide the heads, and ring and depth are powers of two; with
+/// neither inner nor depth it may have any number of ranks that divides all ranks. pp: any number of stages up to the
+/// layers; dp:
+/// as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
 /// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an
 /// earlier one are left out. zero is 1, as what doesn't fit is cut further where memory is looked at, and 3 for zeropp
 /// where nothing else makes its runs gather: it comes with blocks of as many micro-batches as there are stages, of as

@@ -106,6 +106,26 @@ TEST(CostModel, takes_what_the_simulator_takes_under_schedules_of_chunks_and_spl
   }
 }
 
+// Four pipelines from one host to the other, or stages of four ranks, that share an adapter.
+TEST(CostModel, takes_about_what_the_simulator_takes_where_pipelines_share_an_adapter) {
+  const std::vector<i64> lengths(32, 1024);
+  cluster::Hardware hardware = hardware_of(2, 4, 5e-6, 50e9, 1e9);
+  hardware.overlap_slowdown = 1;
+  hardware.inter_host->shared_by = 4;
+  const Case one(hardware, {lengths});
+  double alone = 0, together = 0;
+  for (const Placement& p : {Placement{4, {}, 2}, Placement{2, mesh(2, 1, 1), 2}, Placement{1, mesh(4, 1, 1), 2}}) {
+    const Shape shape{p, config::Recompute::none, config::ScheduleKind::one_f_one_b};
+    const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
+    EXPECT_NEAR(said, exact, 0.1 * exact) << to_string(shape);
+    together = std::max(together, exact);
+  }
+  hardware.inter_host->shared_by = 1;
+  const Case apart(hardware, {lengths});
+  alone = simulated(apart, {{4, {}, 2}, config::Recompute::none}, 1024, lengths);
+  EXPECT_GT(together, 1.5 * alone) << "the adapter is what they wait for";
+}
+
 // Devices that slow each other: stages and pipelines that wait leave their host to the others. Collectives come in the
 // midst of a run, not at its end.
 TEST(CostModel, takes_what_the_simulator_takes_on_devices_that_slow_each_other) {

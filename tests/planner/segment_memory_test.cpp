@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "../compiler/small_models.hpp"
 #include "compiler/memory.hpp"
@@ -50,6 +51,27 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
     EXPECT_NEAR(static_cast<double>(std::max(kept.forward_peak, kept.backward_peak)) + feeds + table,
                 static_cast<double>(taken), kRounding);
   }
+}
+
+// Of five heads one of four ranks has two.
+TEST(SegmentMemory, is_that_of_the_rank_with_most_heads) {
+  config::ModelConfig model = compiler::small_llama();
+  model.heads = model.kv_heads = 5;
+  model.hidden_size = model.heads * model.head_dim;
+  config::Strategy strategy = config::strategy_from_spec("ulysses=4", 4, model.layers);
+  const compiler::Plans plans(compiler::training_graph(model), {strategy}, 0, cluster::uniform(1, 4),
+                              switching::Planner::relay);
+  const batch::StepPlan plan = micro_batches(2);
+  const ir::Program program = compiler::assemble(plan, plans, {});
+  i64 least = std::numeric_limits<i64>::max(), most = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    const i64 kept = compiler::predict_memory(program, plan, plans, compiler::Holdings(plans, rank)).kept;
+    least = std::min(least, kept);
+    most = std::max(most, kept);
+  }
+  EXPECT_LT(least + 2 * kRounding, static_cast<double>(most));
+  const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], {kTokens, kTokens});
+  EXPECT_NEAR(static_cast<double>(kept.stash), static_cast<double>(most), kRounding);
 }
 
 TEST(SegmentMemory, of_recomputed_segments_keeps_less) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <map>
 #include <numeric>
 #include <set>
@@ -100,7 +101,25 @@ TEST(Space, tensor_ranks_divide_the_heads_and_fit_the_key_value_heads) {
   model.head_dim = 8;
   std::set<int> found;
   for (const Shape& shape : shapes(model, 24, {})) found.insert(shape.placement.code_ranks());
-  EXPECT_THAT(found, ElementsAre(1, 2, 3, 4, 12)) << "6 is above 4 and no multiple of it; 5 and 24 divide nothing";
+  EXPECT_THAT(found, ElementsAre(1, 2, 3, 4, 8, 12)) << "6 is above 4 and no multiple of it; 5 divides nothing";
+}
+
+// With 8 heads and six or seven ranks, powers of two would leave a third of them idle, or more.
+TEST(Space, stages_that_fill_all_ranks_may_be_of_any_size) {
+  const auto largest = [](int ranks, layout::StageAxis axis) {
+    int largest = 0;
+    for (const Shape& shape : shapes(model_of(2, 64, 100), ranks, {}))
+      largest = std::max(largest, shape.placement.mesh[axis]);
+    return largest;
+  };
+  for (const int ranks : {6, 7}) {
+    for (const layout::StageAxis axis : {layout::StageAxis::ring, layout::StageAxis::ulysses, layout::StageAxis::outer})
+      EXPECT_EQ(largest(ranks, axis), ranks) << layout::info_of(axis).name;
+    for (const layout::StageAxis axis : {layout::StageAxis::depth, layout::StageAxis::inner})
+      EXPECT_EQ(largest(ranks, axis), 4) << layout::info_of(axis).name;
+  }
+  for (const Shape& shape : shapes(model_of(2, 64, 100), 7, {.stage_ranks = {3, 5, 6}}))
+    ADD_FAILURE() << to_string(shape) << " leaves ranks out, and fills no more than smaller ones";
 }
 
 StageMesh with_ring(int ring, StageMesh mesh) {
@@ -113,14 +132,15 @@ StageMesh with_depth(int depth, StageMesh mesh) {
   return mesh;
 }
 
-TEST(Space, rings_are_powers_of_two_without_a_second_cut_of_weights_and_of_fused_attention) {
+TEST(Space, rings_have_no_second_cut_of_weights_and_fused_attention_and_are_powers_of_two_where_they_fill_no_ranks) {
   config::ModelConfig model = model_of(2, 64, 100);
   for (const Shape& shape : shapes(model, 12, {})) {
-    const int ring = shape.placement.ring();
-    EXPECT_TRUE(ring == 1 || ring == 2 || ring == 4 || ring == 8) << to_string(shape);
+    const int ring = shape.placement.ring(), depth = shape.placement.mesh[layout::StageAxis::depth];
+    EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(depth))) << to_string(shape);
+    EXPECT_TRUE(std::has_single_bit(static_cast<unsigned>(ring)) ||
+                (12 % shape.placement.stage_ranks() == 0 && depth == 1))
+        << to_string(shape);
     EXPECT_TRUE(ring == 1 || shape.placement.mesh[layout::StageAxis::inner] == 1);
-    const int depth = shape.placement.mesh[layout::StageAxis::depth];
-    EXPECT_TRUE(depth == 1 || depth == 2 || depth == 4 || depth == 8) << to_string(shape);
     EXPECT_EQ(shape.placement.code_ranks() * ring * depth, shape.placement.stage_ranks());
     EXPECT_EQ(shape.placement.pipelines(), shape.placement.dp * depth);
   }
