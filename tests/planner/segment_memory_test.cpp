@@ -69,7 +69,7 @@ TEST(SegmentMemory, is_that_of_the_rank_with_most_heads) {
     least = std::min(least, kept);
     most = std::max(most, kept);
   }
-  EXPECT_LT(least + 2 * kRounding, static_cast<double>(most));
+  EXPECT_LT(static_cast<double>(least) + 2 * kRounding, static_cast<double>(most));
   const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], {kTokens, kTokens});
   EXPECT_NEAR(static_cast<double>(kept.stash), static_cast<double>(most), kRounding);
 }
