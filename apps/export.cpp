@@ -38,13 +38,20 @@ fs::path checkpoint_of(const ExportOptions& options) {
 
 int run_export(const ExportOptions& options) {
   StatusLine status("export", "verifying the checkpoint");
-  const fs::path checkpoint = checkpoint_of(options);
-  status.now("writing the model");
-  if (!files::export_model(
-          checkpoint, options.out,
-          {.dtype = options.dtype == "bf16" ? DType::bf16 : DType::f32, .vocab_multiple = options.vocab_multiple}))
-    status.say(fmt::format("{} has no tokenizer, as neither its data nor the model it started from had one",
-                           checkpoint.string()));
+  const files::ExportSettings settings{.dtype = options.dtype == "bf16" ? DType::bf16 : DType::f32,
+                                       .vocab_multiple = options.vocab_multiple};
+  for (bool done = false; !done;) {
+    const fs::path checkpoint = checkpoint_of(options);
+    status.now("writing the model");
+    try {
+      if (!files::export_model(checkpoint, options.out, settings))
+        status.say(fmt::format("{} has no tokenizer, as neither its data nor the model it started from had one",
+                               checkpoint.string()));
+      done = true;
+    } catch (const std::exception&) {
+      if (fs::exists(checkpoint)) throw;  // else the run goes on and has removed it, for newer ones
+    }
+  }
   fmt::print("{}\n", options.out);
   return 0;
 }

@@ -276,8 +276,11 @@ std::optional<CheckpointPlace> newest_complete(const fs::path& run) {
 }
 
 CheckpointPlace find_checkpoint(const fs::path& folder) {
-  fs::path found = folder;
-  if (!is_committed(folder)) {
+  if (is_committed(folder)) {
+    verify_checkpoint(folder);
+    return {read_meta(folder).step, folder};
+  }
+  for (;;) {
     const auto newest = newest_complete(folder);
     if (!newest) {
       if (!fs::exists(folder))
@@ -285,10 +288,13 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
       user_error("{} holds no complete checkpoint. Give a run folder with checkpoints/step-... in it, or one of these.",
                  folder.string());
     }
-    found = newest->folder;
+    try {
+      verify_checkpoint(newest->folder);
+      return {read_meta(newest->folder).step, newest->folder};
+    } catch (const std::exception&) {
+      if (is_committed(newest->folder)) throw;  // else the run goes on and has removed it, for newer ones
+    }
   }
-  verify_checkpoint(found);
-  return {read_meta(found).step, found};
 }
 
 void verify_checkpoint(const fs::path& checkpoint) {

@@ -187,17 +187,22 @@ class JobOnRank {
                    state_.step + 1);
     const StopSignals signals;
     int stopped_by = 0;
+    bool validated = true;
     while (state_.step < job_.run.steps && stopped_by == 0) {
       stopped_by = step();
       const bool done = state_.step == job_.run.steps;
-      // A signal leaves little time to save.
-      if (validation_ && stopped_by == 0 && (done || is_due(job_.validation.every))) stopped_by = validate();
+      const bool due = validation_ && (done || is_due(job_.validation.every));
+      validated = !due || stopped_by == 0;  // a signal leaves little time to save
+      if (due && validated) stopped_by = validate();
       const bool last = done || stopped_by != 0;
       if (last) recorder_.summarize();
       if (!job_.run.out.empty() && (is_due(job_.run.checkpoint_every) || (last && job_.run.save_last))) save(last);
     }
     wait_for_checkpoint();
-    if (state_.step == job_.run.steps) return 0;
+    if (state_.step == job_.run.steps) {
+      if (!validated) validate();  // no later run would
+      return 0;
+    }
     recorder_.say(
         fmt::format("{}: stopped after step {} of {}", name_of_signal(stopped_by), state_.step, job_.run.steps));
     return stopped_by;

@@ -6,10 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -472,6 +474,21 @@ TEST(Checkpoint, belongs_to_the_run_whose_folder_it_lies_in) {
     EXPECT_FALSE(is_checkpoint_of(run / name, run / "other")) << name;
   }
   EXPECT_FALSE(is_checkpoint_of(run / "abandoned-1/checkpoints/step-00000004", run.path()));
+}
+
+TEST(Cleaning, meanwhile_a_reader_finds_the_newest_one) {
+  const Scratch run;
+  save(run.path(), 1);
+  std::atomic<bool> ended = false;
+  std::thread trains([&] {
+    for (i64 step = 2; !ended; ++step) {
+      save(run.path(), step);
+      remove_old_checkpoints(run.path(), 1);
+    }
+  });
+  for (int i = 0; i < 300; ++i) EXPECT_NO_THROW(find_checkpoint(run.path()));
+  ended = true;
+  trains.join();
 }
 
 TEST(Cleaning, keeps_the_newest_ones_and_never_removes_the_last) {

@@ -398,6 +398,30 @@ def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_i
     assert [entry["step"] for entry in tiny.read_log(tmp_path)] == [1, 2, 3]
 
 
+def test_a_run_goes_on_without_the_model_that_it_started_from(finished, job, tmp_path):
+    start, out = tmp_path / "start", tmp_path / "out"
+    shutil.copytree(checkpoint(finished, 4) / "model", start)
+    path = job(model={"path": str(start)}, run={"steps": 2})
+    whole = tiny.train(path, "--out", tmp_path / "whole", "--steps", 4)
+    tiny.train(path, "--out", out)
+    start.rename(tmp_path / "gone")
+    words = tiny.command(path, "--out", out, "--resume", out, "--steps", 4)
+    assert fails(words).startswith(f'model.path = "{start}": there is no such folder. ')
+    log = tiny.train(path, "--out", out, "--resume", out, "--steps", 4, "--set",
+                     f"model.path={checkpoint(out, 2) / 'model'}")
+    assert [entry["loss"] for entry in log] == [entry["loss"] for entry in whole]
+
+
+def test_data_that_is_overwritten_while_a_run_uses_it_is_named(job, tmp_path):
+    data = tiny.write_corpus(tmp_path / "own", tiny.random_documents(1, 40))
+    run = subprocess.Popen(tiny.command(job(corpus=data), "--steps", NEVER_DONE), env=tiny.ENVIRONMENT, text=True,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    tiny.wait_for_steps(run, 2)
+    (data / "corpus.bin").write_bytes(b"")
+    _, error = run.communicate(timeout=tiny.HANG)
+    assert run.returncode == CLUSTER_ERROR and f"switchyard: cannot read {data}/corpus.bin any more: " in error, error
+
+
 def without_vocabulary(job, corpus):
     path = job(corpus=corpus)
     path.write_text(re.sub(r"vocab_size = \d+\n", "", path.read_text()))

@@ -186,6 +186,23 @@ def test_no_validation_delays_the_end_that_a_signal_asks_for(tmp_path, corpus):
     assert validated_in(out) in (steps[:-1], steps) and tiny.has_checkpoint(out)
 
 
+def test_a_signal_in_the_last_step_leaves_out_no_validation(tmp_path, corpus):
+    """No later run would make up for it. A step takes about a second, in which the signal comes."""
+    out = tmp_path / "out"
+    job = tiny.write_job(tmp_path / "job.toml", corpus, [(CONTEXT, "1,1,1")],
+                         model=tiny.MODEL | {"hidden_size": 256, "ffn_size": 768},
+                         batch={"context": CONTEXT, "sequences": 64}, validation={"path": str(corpus), "every": 2},
+                         run={"steps": 1})
+    process = subprocess.Popen(tiny.command(job, "--out", out), env=tiny.ENVIRONMENT, text=True,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    while not (line := process.stderr.readline()).startswith("memory"):  # said as the first step begins
+        assert line, "the run has ended"
+    process.send_signal(signal.SIGTERM)
+    rest = process.communicate(timeout=tiny.HANG)[1]
+    assert process.returncode == 0, rest
+    assert validated_in(out) == [1] and tiny.has_checkpoint(out)
+
+
 @pytest.mark.parametrize("processes", [None, 2], ids=["threads", "processes"])
 def test_a_signal_during_a_validation_ends_the_run_without_another_step(tmp_path, corpus, processes):
     out, validated = tmp_path / "out", tiny.write_corpus(tmp_path / "validated", tiny.random_documents(2, 4000))
