@@ -40,7 +40,16 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// The command that plans for the same options.
+// Whether it says how many hosts there are, with rates or without.
+bool has_hosts(const std::string& cluster) {
+  try {
+    return !cluster.empty() && config::load_cluster(cluster).ranks() > 0;
+  } catch (const UserError&) {
+    return false;
+  }
+}
+
+// The command that plans for the same options, with NAME and N for what they lack.
 std::string plan_command(const JobOptions& options, const std::string& cluster) {
   std::string text = "switchyard plan";
   const auto add = [&](const char* option, const auto& value) {
@@ -52,7 +61,8 @@ std::string plan_command(const JobOptions& options, const std::string& cluster) 
   if (options.sequences) add("--sequences", *options.sequences);
   if (options.ranks) add("--ranks", *options.ranks);
   for (const std::string& set : options.sets) add("--set", set);
-  add("--cluster", config::is_cluster_file(cluster) ? cluster : "NAME");
+  add("--cluster", config::is_cluster_file(cluster) ? cluster : has_hosts(cluster) ? "NAME:" + cluster : "NAME");
+  if (!options.ranks && !sets_key(options, "run.ranks") && !has_hosts(cluster)) add("--ranks", "N");
   return text;
 }
 
@@ -147,7 +157,8 @@ void add_job_options(CLI::App& command, JobOptions& options, JobKind kind) {
   command.add_option("--ranks", options.ranks, "Number of ranks")->check(at_least(1));
   if (kind == JobKind::given) {
     command.add_option("--strategy", options.strategy,
-                       "A strategy for all documents, or as `plan` prints them: \"to 4096: 1,2,2; to 1024: 4,1,1\"");
+                       "A strategy for all documents, or one for each range of lengths: \"to 4096: 1,2,2; to 1024: "
+                       "dp=4,recompute=full\"");
     command.add_option("--sequences", options.sequences, "Documents a step (default without a job file: 512)")
         ->check(at_least(1));
   }

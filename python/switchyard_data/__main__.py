@@ -81,7 +81,7 @@ def _write(text):
         sys.stdout.flush()
         return 0
     except OSError as error:
-        print(f"error: cannot write to standard output: {error.strerror}. What was printed is incomplete.",
+        print(f"switchyard: cannot write to standard output: {error.strerror}. What was printed is incomplete.",
               file=sys.stderr)
         # what is left in the buffer goes there at exit, without a second message
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -106,19 +106,21 @@ def _run(arguments):
         options = Options(**vars(options))
         meta, done = prepare(options)
     except DataError as error:
-        print("error:", " ".join(str(error).split()), file=sys.stderr)  # a library's message may have several lines
+        text = " ".join(str(error).split())  # a library's message may have several lines
+        print(f"switchyard: {text}", file=sys.stderr)
         return 2
     except ModuleNotFoundError as error:
-        print(f"error: the Python package {error.name} is missing. Run `make setup`, which installs it into .venv.",
+        print(f"switchyard: the Python package {error.name} is missing in {sys.executable}. Install it there, name "
+              "another Python in SWITCHYARD_PYTHON, or run `make setup` in the source folder, whose .venv then has it.",
               file=sys.stderr)
         return 2
     except MemoryError:
-        print("error: there is not enough memory. Prepare fewer inputs at once, or a smaller vocabulary.",
+        print("switchyard: there is not enough memory. Prepare fewer inputs at once, or a smaller vocabulary.",
               file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         rest = "The same command goes on from there." if can_go_on(options.out) else "Nothing was written."
-        print(f"error: interrupted. {rest}", file=sys.stderr)
+        print(f"switchyard: interrupted. {rest}", file=sys.stderr)
         return 130
     state = "" if done else "up to date: "
     print(f"{state}{options.out}: {meta['documents']} documents, {meta['tokens']} tokens, longest {meta['longest']}, "

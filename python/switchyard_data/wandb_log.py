@@ -95,8 +95,8 @@ def main():
         run = wandb.init(project="switchyard", name=options.folder.resolve().name, dir=str(options.folder),
                          id=known.read_text().strip() if goes_on else None,
                          resume="allow", config=settings(options.folder))
-    except wandb.Error as error:  # no key, no network
-        say(f"{str(error).rstrip('.')}. It is left out.")
+    except Exception as error:  # no key, no network, an unknown WANDB_MODE: not all of them are wandb.Error
+        say(f"{' '.join(str(error).split()).rstrip('.')}. It is left out.")
         return 0
     known.write_text(run.id + "\n")
     run.define_metric("*", step_metric="step")

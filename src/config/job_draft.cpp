@@ -282,9 +282,11 @@ void Resolver::resolve_buckets() {
   if (draft_.buckets.empty() && draft_.misses("bucket")) {
     if (unread("parallel")) return;
     if (draft_.misses("parallel.preset")) {
-      error("bucket",
-            "there is no [[bucket]] and no [parallel] preset, so there is no strategy. For one strategy, write one "
-            "[[bucket]] with max_length = the context and strategy = \"dp,tp,pp\".");
+      error(
+          "bucket",
+          "there is no [[bucket]] and no [parallel] preset, so there is no strategy. `switchyard plan` finds some and "
+          "writes them with --out. For one strategy, write one [[bucket]] with max_length = the context and strategy "
+          "= \"dp,tp,pp\".");
       complete_ = false;
     } else {
       resolve_preset_buckets();

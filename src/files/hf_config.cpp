@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <system_error>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -372,7 +373,14 @@ ModelConfig hf_config_from_json(const std::string& text, const std::string& orig
 }
 
 ModelConfig read_hf_config(const std::filesystem::path& path) {
-  const auto file = std::filesystem::is_directory(path) ? path / "config.json" : path;
+  std::error_code unknown;  // then reading says why
+  const std::filesystem::file_type type = std::filesystem::status(path, unknown).type();
+  if (type == std::filesystem::file_type::not_found)
+    user_error(
+        "there is no model folder {}. Check the path; a model of Hugging Face's hub has to be downloaded first, as by "
+        "hf download NAME --local-dir FOLDER.",
+        path.string());
+  const auto file = type == std::filesystem::file_type::directory ? path / "config.json" : path;
   return hf_config_from_json(read_text(file), file.string());
 }
 

@@ -19,6 +19,11 @@ fs::path root() {
   return fs::exists(installed) ? installed : above;
 }
 
+// `-m MODULE` would look for every module in the working folder first, where a user's own tokenize.py may lie.
+constexpr const char* kStart =
+    "import sys; sys.path[:] = filter(None, sys.path); del sys.argv[0]; import runpy; "
+    "runpy.run_module(sys.argv[0], run_name='__main__', alter_sys=True)";
+
 std::string interpreter() {
   if (const auto named = environment("SWITCHYARD_PYTHON")) return *named;
   for (const fs::path& candidate : {root() / ".venv/bin/python", program_folder() / "python"})
@@ -37,7 +42,7 @@ std::vector<std::string> python_command(const std::string& module, const std::ve
         package.string());
   const auto others = environment("PYTHONPATH");
   ::setenv("PYTHONPATH", (others ? package.string() + ":" + *others : package.string()).c_str(), 1);
-  std::vector<std::string> words = {interpreter(), "-m", module};
+  std::vector<std::string> words = {interpreter(), "-c", kStart, module};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }

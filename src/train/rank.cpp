@@ -43,26 +43,34 @@ struct Proposal {
   compiler::MemoryPeak peak;  // at the worst pace
 };
 
+// What would take less memory than a run under this strategy; null: than what a rank holds in any case.
+std::string ways_to_save(const config::Strategy* strategy, bool trains) {
+  if (strategy == nullptr) return trains ? " or use more ranks" : " or divide the weights over more ranks";
+  std::string text;
+  // Without a size of their own micro-batches are as small as the longest document lets them be.
+  if (strategy->micro_batch_tokens > 0 || strategy->micro_batch_sequences > 0)
+    text += " set a smaller micro_batch_tokens,";
+  if (trains && strategy->recompute != config::Recompute::full) text += " set recompute = \"full\",";
+  return text + " or give the strategy's bucket more ranks per replica";
+}
+
 [[noreturn]] void over_budget(const batch::StepPlan& plan, const compiler::Plans& plans, const ir::Program& program,
                               int rank, const compiler::MemoryPeak& peak, const RankSettings& settings) {
   const int phase = peak.task < 0 ? -1 : program.tasks[static_cast<size_t>(peak.task)].phase;
-  const std::string where =
-      phase < 0 ? ""
-                : fmt::format(" under strategy \"{}\"",
-                              plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)]
-                                  .strategy.name);
+  const config::Strategy* strategy =
+      phase < 0 ? nullptr
+                : &plans.strategies()[static_cast<size_t>(plan.phases[static_cast<size_t>(phase)].strategy)].strategy;
   const std::string budget = format_bytes(Bytes{settings.memory_budget});
   const bool trains = ir::is_differentiated(plans.graph());
-  user_error(
-      "{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise {}, set a smaller "
-      "micro_batch_tokens{} for this strategy, or give its bucket more ranks per replica.",
-      trains ? fmt::format("step {}", plan.step + 1) : settings.forward, rank, format_bytes(Bytes{peak.total}), where,
-      format_bytes(Bytes{peak.total - settings.memory_budget}), compiler::name_of(peak.largest()),
-      compiler::to_string(peak),
-      settings.emulated.empty()
-          ? fmt::format("run.memory_budget = \"{}\"", budget)
-          : fmt::format("the memory of run.emulate = \"{}\" ({} a device)", settings.emulated, budget),
-      trains ? " or recompute = \"full\"" : "");
+  user_error("{}: rank {} needs {}{}, {} more than the memory budget. Most of it: {}. In all {}. Raise {},{}.",
+             trains ? fmt::format("step {}", plan.step + 1) : settings.forward, rank, format_bytes(Bytes{peak.total}),
+             strategy == nullptr ? "" : fmt::format(" under strategy \"{}\"", strategy->name),
+             format_bytes(Bytes{peak.total - settings.memory_budget}), compiler::name_of(peak.largest()),
+             compiler::to_string(peak),
+             settings.emulated.empty()
+                 ? fmt::format("run.memory_budget = \"{}\"", budget)
+                 : fmt::format("the memory of run.emulate = \"{}\" ({} a device)", settings.emulated, budget),
+             ways_to_save(strategy, trains));
 }
 
 // Home must fit before the store is made.

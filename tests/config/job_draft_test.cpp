@@ -363,8 +363,9 @@ TEST(JobDraft, steps_choose_from_few_buckets) {
 TEST(JobDraft, no_bucket_and_no_preset_is_reported) {
   EXPECT_EQ(
       error("[model]\npreset = \"3b\"\n[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n"),
-      "job.toml: there is no [[bucket]] and no [parallel] preset, so there is no strategy. For one strategy, write "
-      "one [[bucket]] with max_length = the context and strategy = \"dp,tp,pp\".");
+      "job.toml: there is no [[bucket]] and no [parallel] preset, so there is no strategy. `switchyard plan` "
+      "finds some and writes them with --out. For one strategy, write one [[bucket]] with max_length = the context and "
+      "strategy = \"dp,tp,pp\".");
 }
 
 TEST(JobDraft, a_bucket_has_one_strategy) {

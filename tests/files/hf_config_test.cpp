@@ -243,6 +243,12 @@ TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
               HasSubstr("config.json: model.heads = 32 is not a multiple of kv_heads = 5."));
 }
 
+TEST(ReadHfConfig, of_a_name_on_the_hub_says_that_it_must_be_downloaded) {
+  EXPECT_EQ(message_of<UserError>([] { read_hf_config("owner/model"); }),
+            "there is no model folder owner/model. Check the path; a model of Hugging Face's hub has to be downloaded "
+            "first, as by hf download NAME --local-dir FOLDER.");
+}
+
 TEST(ToHfConfig, is_read_back_the_same) {
   for (const char* text :
        {R"({"model_type":"llama","attention_bias":true,"rms_norm_eps":1e-5})",

@@ -251,7 +251,7 @@ def test_what_is_wrong_with_a_conversation_is_said(tmp_path, capsys, template, r
     assert prepare("--input", source, "--messages", "--tokenizer", write_tokenizer(tmp_path / "t", template), "--out",
                    tmp_path / "out") == 2
     error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: ") and message in error
+    assert error.startswith("switchyard: ") and message in error
 
 
 def test_other_mistakes(tmp_path, capsys):

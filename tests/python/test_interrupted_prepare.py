@@ -77,7 +77,7 @@ def test_it_goes_on_after_the_last_batch_that_was_saved(tmp_path, monkeypatch, c
         for stop in (first, second):
             with counted_batches(monkeypatch, stop) as batches:
                 assert prepare(*arguments) == 130
-            assert "error: interrupted. The same command goes on from there." in capsys.readouterr().err
+            assert "switchyard: interrupted. The same command goes on from there." in capsys.readouterr().err
             done += batches
             left = {name: data for name, data in before.items() if name in os.listdir(out)}
             assert left == before  # what was there stays, and without an index it is no corpus
@@ -110,7 +110,7 @@ def test_before_anything_is_saved_nothing_stays(tmp_path, monkeypatch, capsys):
     with counted_batches(monkeypatch, 0):
         assert prepare("--input", tmp_path / "a.txt", "--tokenizer", tmp_path / "first", "--out",
                        tmp_path / "out") == 130
-    assert "error: interrupted. Nothing was written." in capsys.readouterr().err
+    assert "switchyard: interrupted. Nothing was written." in capsys.readouterr().err
     assert os.listdir(tmp_path / "out") == []
 
 

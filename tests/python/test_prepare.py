@@ -25,11 +25,12 @@ def prepare(*arguments):
 
 def fails(capsys, *arguments):
     """The one line that a failing call leaves on standard error."""
+    speaker = "switchyard: "
     capsys.readouterr()
     assert prepare(*arguments) == 2
-    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(speaker)]
     assert len(lines) == 1
-    return lines[0]
+    return lines[0].removeprefix(speaker)
 
 
 def rows(texts, key="content"):
@@ -211,7 +212,7 @@ def test_rows_in_a_file_of_another_name_are_no_text(tmp_path, capsys, name, cont
     (tmp_path / name).write_text(content)
     arguments = ("--tokenizer", "train:257", "--out", tmp_path / "out")
     assert fails(capsys, "--input", tmp_path / name, *arguments) == (
-        f"error: {tmp_path}/{name}: it holds rows, but is not one of .jsonl, .jsonl.gz, .jsonl.zst, .parquet, from which "
+        f"{tmp_path}/{name}: it holds rows, but is not one of .jsonl, .jsonl.gz, .jsonl.zst, .parquet, from which "
         "they are read. Write one JSON object per line, and let the file's name end in .jsonl.")
     assert prepare("--input", tmp_path / name, *arguments, "--text-key", "body") == 0, "no rows with this key"
 
@@ -277,7 +278,7 @@ def test_a_corpus_of_other_inputs_is_replaced_only_by_force(tmp_path, capsys):
     assert prepare(*arguments("a")) == 0
     before = (out / "corpus.bin").read_bytes()
     message = fails(capsys, *arguments("b"))
-    assert message == (f"error: --out {out}: it holds a corpus of other inputs ({tmp_path}/a). Choose another folder, or "
+    assert message == (f"--out {out}: it holds a corpus of other inputs ({tmp_path}/a). Choose another folder, or "
                        "replace it with --force.")
     assert (out / "corpus.bin").read_bytes() == before
     assert prepare(*arguments("a", "b")) == 0, "its inputs and more"
@@ -303,7 +304,7 @@ def test_an_empty_name(tmp_path, capsys, option):
     (tmp_path / "a").write_text("text")
     names = {"--input": tmp_path / "a", "--out": tmp_path / "out"} | {option: ""}
     message = fails(capsys, *(word for pair in names.items() for word in pair), "--tokenizer", "train:300")
-    assert message == f"error: {option} is empty. Name a folder."
+    assert message == f"{option} is empty. Name a folder."
 
 
 def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys, monkeypatch):
@@ -324,7 +325,7 @@ def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys, monk
 
 def test_a_missing_path(tmp_path, capsys):
     message = fails(capsys, "--input", tmp_path / "none", "--tokenizer", "train:300", "--out", tmp_path / "out")
-    assert message == f"error: {tmp_path}/none: no such file or folder. Check --input."
+    assert message == f"{tmp_path}/none: no such file or folder. Check --input."
 
 
 def test_no_documents(tmp_path, capsys):
@@ -341,9 +342,10 @@ def test_no_documents(tmp_path, capsys):
 def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
     arguments = ("--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer")
-    message = fails(capsys, *arguments, tmp_path / "t.json")
-    assert ("t.json: no such file. Give a Hugging Face tokenizer.json, or train:8192 to train one on the inputs." in
-            message)
+    message = fails(capsys, *arguments, "owner/model")
+    assert message == ("--tokenizer owner/model: no such file. Give a Hugging Face tokenizer.json, or a folder with "
+                       "one, as hf download NAME --local-dir FOLDER makes it of a model on the hub, or train:8192 to "
+                       "train one on the inputs.")
     for content in ("{", "{}", '{"model": 3}'):
         (tmp_path / "t.json").write_text(content)
         assert "not a Hugging Face tokenizer.json (" in fails(capsys, *arguments, tmp_path / "t.json")
@@ -514,7 +516,7 @@ def test_the_program_runs_as_a_module_and_reports_by_exit_code(tmp_path):
 def test_a_vocabulary_that_no_tokenizer_has(tmp_path, capsys, spec):
     (tmp_path / "a.txt").write_text("x")
     message = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", spec)
-    assert (message == f"error: --tokenizer {spec[:80]}: the vocabulary must be a number from 257 to 1048576, e.g. "
+    assert (message == f"--tokenizer {spec[:80]}: the vocabulary must be a number from 257 to 1048576, e.g. "
                        "train:8192.")
     assert not (tmp_path / "out").exists()
 
@@ -550,7 +552,7 @@ def test_an_odd_tokenizer_is_reported(tmp_path, capsys, name):
     (tmp_path / "a.txt").write_text("x")
     (tmp_path / "t.json").write_bytes(content if isinstance(content, bytes) else content.encode())
     error = fails(capsys, "--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer", tmp_path / "t.json")
-    assert error.startswith("error: --tokenizer") and message in error
+    assert error.startswith("--tokenizer") and message in error
     assert not (tmp_path / "out").exists() or os.listdir(tmp_path / "out") == []
 
 

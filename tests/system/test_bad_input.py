@@ -136,12 +136,22 @@ def test_an_order_written_by_hand_that_deadlocks_is_reported_with_its_cycle(job,
                             "stage 0 at BW0 waits for BW0 of stage 1. Fix the order of the items.")
 
 
-@pytest.mark.parametrize("budget, where", [(600, ""), (900, ' under strategy "2,1,1"')],
-                         ids=["for the state", "for a step"])
-def test_a_budget_that_is_too_small_is_reported_before_the_step_with_the_largest_class(job, tmp_path, budget, where):
-    message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}), "--out", tmp_path / "out"))
+SPLIT = "or give the strategy's bucket more ranks per replica"
+
+
+@pytest.mark.parametrize("budget, settings, where, ways", [
+    (600, {}, "", "or use more ranks"),
+    (900, {}, ' under strategy "2,1,1"', f'set recompute = "full", {SPLIT}'),
+    (900, {"micro_batch_tokens": 96, "recompute": "full"}, ' under strategy "2,1,1"',
+     f"set a smaller micro_batch_tokens, {SPLIT}"),
+    (900, {"recompute": "full"}, ' under strategy "2,1,1"', SPLIT),
+], ids=["for the state", "for a step", "for a step with large micro-batches", "for a step that can't be smaller"])
+def test_a_budget_that_is_too_small_is_reported_before_the_step_with_the_largest_class(job, tmp_path, budget, settings,
+                                                                                      where, ways):
+    message = fails(tiny.command(job(run={"memory_budget": f"{budget} KiB"}, parallel=settings), "--out",
+                                 tmp_path / "out"))
     found = re.fullmatch(r"step 1: rank \d needs ([\d.]+) (KiB|MiB)(.*), ([\d.]+) KiB more than the memory budget\. "
-                         rf'Most of it: moments\. In all .*\. Raise run\.memory_budget = "{budget} KiB", set a smaller .*',
+                         rf'Most of it: moments\. In all .*\. Raise run\.memory_budget = "{budget} KiB", {ways}\.',
                          message)
     assert found and found[3] == where, message
     needed = float(found[1]) * {"KiB": 1, "MiB": 1024}[found[2]]

@@ -374,7 +374,7 @@ def test_data_preparation_by_itself_fails_as_well(finished, redirection):
     words = [sys.executable, "-m", "switchyard_data", "prepare", "--input", "text.txt", "--tokenizer",
              "train:257", "--out", "alone"]
     result = ends_on(words, redirection, tiny.ENVIRONMENT | {"PYTHONPATH": str(tiny.ROOT / "python")}, cwd=finished)
-    assert (result.returncode == CLUSTER_ERROR and "error: cannot write to standard output: " in result.stderr
+    assert (result.returncode == CLUSTER_ERROR and "switchyard: cannot write to standard output: " in result.stderr
             and "Traceback" not in result.stderr), result
 
 

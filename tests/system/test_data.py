@@ -44,6 +44,13 @@ def write_job(folder, name, sources, strategy="2,1,1", **run):
     return path
 
 
+def test_scripts_in_the_working_folder_are_not_taken_for_modules(tmp_path):
+    for name in ("tokenize", "numpy", "runpy", "tokenizers"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('a script of the user')\n")
+    (tmp_path / "texts.jsonl").write_text('{"text": "some text"}\n')
+    prepare(tmp_path, "texts.jsonl", "train:300", "texts")
+
+
 BOTH = [("data/texts", 3), ("data/chats", 1)]
 
 

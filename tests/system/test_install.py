@@ -64,7 +64,7 @@ def test_the_environment_that_a_prefix_is_installed_into_has_its_python(prefix):
         done = tiny.run([prefix / "bin/switchyard", "data", "prepare", "--out", "x"])
     finally:
         python.unlink()
-    assert done.stdout == "-m switchyard_data prepare --out x\n", done.stderr
+    assert done.stdout.endswith(" switchyard_data prepare --out x\n"), done.stderr
 
 
 def test_without_the_python_half_it_says_what_to_set(prefix, tmp_path):

@@ -141,7 +141,10 @@ def test_show_plan_has_shards_where_they_are_asked_for(job):
     (["switch-plan", "--from", "2,1,1", "--to", "1,2,1", "--cluster", "1x2"],
      "there is no job file, and --model is missing. Name a file, such as demo/job.toml, or give --model."),
     (["show", "plan", "--model", "7b", "--context", "64", "--cluster", "2x8", "--set", "run.memory_budget=8 GiB"],
-     "To find one: switchyard plan --model 7b --context 64 --set 'run.memory_budget=8 GiB' --cluster NAME"),
+     "To find one: switchyard plan --model 7b --context 64 --set 'run.memory_budget=8 GiB' --cluster NAME:2x8\n"),
+    (["show", "plan", "--model", "7b", "--context", "64"],
+     "To find one: switchyard plan --model 7b --context 64 --cluster NAME --ranks N\n"),
+    (["simulate", "--model", "7b", "--context", "64", *CLUSTER], f"{' '.join(CLUSTER)} --ranks N\n"),
 ])
 def test_what_is_missing_or_wrong_is_named(words, message):
     assert message in refusal(*words)

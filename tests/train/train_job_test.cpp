@@ -550,7 +550,7 @@ TEST_F(TrainJob, AModelThatDoesNotFitTheBudgetIsRefusedWithTheClassThatIsLargest
                                         HasSubstr("run.memory_budget = \"100 KiB\"")));
   const std::string later = refusal("700 KiB");
   EXPECT_THAT(later,
-              AllOf(HasSubstr("step 1: rank "), HasSubstr(" under strategy \""), HasSubstr("micro_batch_tokens")));
+              AllOf(HasSubstr("step 1: rank "), HasSubstr(" under strategy \""), HasSubstr("recompute = \"full\"")));
   EXPECT_FALSE(std::filesystem::exists(scratch_ / "a/checkpoints"));
 }
 
