@@ -101,6 +101,25 @@ TEST(Planner, RingRanksHaveEquallyManyTokensOfAStream) {
   EXPECT_EQ(rows, 2 * 8 * (1 + 2 + 3 + 4 + 5));  // documents of up to 8, 16, ... tokens have 2, 4, ... on a rank
 }
 
+TEST(Planner, RingRanksHaveRoomForAnEighthMoreThanAnEvenShareOrForWhatDocumentsNeed) {
+  // Keys that come take so long that each document would stay whole.
+  BucketSpec bucket{.max_length = 100, .rings = {{.ranks = 2, .ranks_per_host = 2, .costs = {.per_token = 1}}}};
+  bucket.rings[0].costs.per_key_inside = 1000;
+  const auto planned = [&](const std::vector<i64>& lengths) {
+    const StepPlan plan = plan_batch(0, lengths, std::vector{bucket}, {});
+    EXPECT_NO_THROW(validate(plan, lengths, std::vector{bucket}));
+    return plan.phases[0].replica[0][0].T;
+  };
+  bucket.micro_batch_tokens = 100;  // 50 on each rank, and 6 more
+  EXPECT_THAT(planned({56, 44}), testing::UnorderedElementsAre(56, 44));
+  EXPECT_THAT(planned({57, 43}), testing::Each(testing::Le(56)));
+  bucket.uniform_degree = true;
+  EXPECT_THAT(planned({90, 1}), testing::Each(testing::Le(46))) << "both have two ranks";
+  bucket.rings[0].ranks = 3;
+  bucket.max_length = bucket.micro_batch_tokens = 3;  // one on each rank: with the degree 3 the second finds none
+  EXPECT_THAT(planned({2, 1}), testing::Contains(2));
+}
+
 TEST(Planner, ARowOfAStreamHasSoManyDocumentsAtMost) {
   const std::vector<i64> lengths(7, 2);
   const std::vector<BucketSpec> buckets{{.max_length = 16, .replicas = 2, .micro_batch_sequences = 3, .stream = true}};
