@@ -1,8 +1,5 @@
 #include "open_job.hpp"
 
-#include <filesystem>
-
-#include "base/errors.hpp"
 #include "config/job_draft.hpp"
 #include "data/sources.hpp"
 #include "files/hf_config.hpp"
@@ -16,14 +13,7 @@ config::Job open_job(const std::string& path, const std::vector<config::Override
 
 config::Job open_job(const config::JobDraft& draft, config::Errors& errors) {
   config::Job job = config::job_of(draft, errors);
-  if (config::needs_model(job)) {
-    if (!std::filesystem::exists(job.model.path))
-      user_error(
-          "model.path = \"{}\": there is no such folder. Check the path. If a run started from it and it is gone, take "
-          "what the run has: --set model.path=RUN/checkpoints/step-.../model.",
-          job.model.path);
-    config::resolve_model(job, files::read_hf_config(job.model.path));
-  }
+  if (config::needs_model(job)) config::resolve_model(job, files::read_hf_config(job.model.path));
   if (config::needs_vocab(job) && !config::sources_of(job).empty())
     if (const auto vocab = data::vocab_size(data::open_sources(job))) config::resolve_vocab(job, *vocab);
   config::validate(job);

@@ -378,7 +378,8 @@ ModelConfig read_hf_config(const std::filesystem::path& path) {
   if (type == std::filesystem::file_type::not_found)
     user_error(
         "there is no model folder {}. Check the path; a model of Hugging Face's hub has to be downloaded first, as by "
-        "hf download NAME --local-dir FOLDER.",
+        "hf download NAME --local-dir FOLDER. If a run started from it and it is gone, take what the run has: --set "
+        "model.path=RUN/checkpoints/step-.../model.",
         path.string());
   const auto file = type == std::filesystem::file_type::directory ? path / "config.json" : path;
   return hf_config_from_json(read_text(file), file.string());

@@ -244,9 +244,11 @@ TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
 }
 
 TEST(ReadHfConfig, of_a_name_on_the_hub_says_that_it_must_be_downloaded) {
-  EXPECT_EQ(message_of<UserError>([] { read_hf_config("owner/model"); }),
-            "there is no model folder owner/model. Check the path; a model of Hugging Face's hub has to be downloaded "
-            "first, as by hf download NAME --local-dir FOLDER.");
+  EXPECT_EQ(
+      message_of<UserError>([] { read_hf_config("owner/model"); }),
+      "there is no model folder owner/model. Check the path; a model of Hugging Face's hub has to be downloaded "
+      "first, as by hf download NAME --local-dir FOLDER. If a run started from it and it is gone, take what the run "
+      "has: --set model.path=RUN/checkpoints/step-.../model.");
 }
 
 TEST(ToHfConfig, is_read_back_the_same) {

@@ -416,7 +416,7 @@ def test_a_run_goes_on_without_the_model_that_it_started_from(finished, job, tmp
     tiny.train(path, "--out", out)
     start.rename(tmp_path / "gone")
     words = tiny.command(path, "--out", out, "--resume", out, "--steps", 4)
-    assert fails(words).startswith(f'model.path = "{start}": there is no such folder. ')
+    assert fails(words).startswith(f"there is no model folder {start}. ")
     log = tiny.train(path, "--out", out, "--resume", out, "--steps", 4, "--set",
                      f"model.path={checkpoint(out, 2) / 'model'}")
     assert [entry["loss"] for entry in log] == [entry["loss"] for entry in whole]
