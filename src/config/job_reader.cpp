@@ -7,6 +7,7 @@
 
 #include "base/file_text.hpp"
 #include "base/text.hpp"
+#include "config/names_elsewhere.hpp"
 #include "config/toml_nodes.hpp"
 
 namespace switchyard::config {
@@ -54,6 +55,8 @@ std::string likely_name(const std::string& name, const std::string& entry) {
 }
 
 std::string no_key(const std::string& name, const std::string& entry) {
+  const std::string_view instead = instead_of(last_part(name));
+  if (!instead.empty()) return fmt::format("{} is not a key. {}", name, instead);
   const std::string likely = likely_name(name, entry);
   return fmt::format(
       "{} is not a key. {}", name,

@@ -8,6 +8,7 @@
 #include "base/errors.hpp"
 #include "base/text.hpp"
 #include "config/job_keys.hpp"
+#include "config/names_elsewhere.hpp"
 #include "config/strategy.hpp"
 
 namespace switchyard::config {
@@ -157,9 +158,11 @@ class TextReader {
     for (const DegreeKey& degree : kDegrees) names.emplace_back(degree.key);
     for (const Setting& setting : kSettings) names.emplace_back(setting.key);
     const std::string nearest = nearest_name(key, names);
+    const std::string_view instead = instead_of(key);
     error(fmt::format("has an unknown key \"{}\". {}", key,
-                      nearest.empty() ? fmt::format("Known are {}.", fmt::join(names, ", "))
-                                      : fmt::format("Did you mean \"{}\"?", nearest)));
+                      !instead.empty()  ? std::string(instead)
+                      : nearest.empty() ? fmt::format("Known are {}.", fmt::join(names, ", "))
+                                        : fmt::format("Did you mean \"{}\"?", nearest)));
   }
 
   std::string_view text_, group_;

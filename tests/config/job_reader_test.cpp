@@ -78,6 +78,8 @@ TEST(JobReader, an_unknown_key_names_the_likely_one) {
     EXPECT_EQ(errors_of("", {name + "=5"}),
               fmt::format("--set {0}=5: {0} is not a key. Did you mean run.steps?", name));
   EXPECT_EQ(errors_of("steps = 5\n"), "job.toml:1: steps is not a key. Did you mean run.steps?");
+  EXPECT_EQ(errors_of("[parallel]\nfsdp = 2\n"),
+            "job.toml:2: parallel.fsdp is not a key. Sharded data parallelism is dp with zero=3.");
   EXPECT_EQ(errors_of("[optimiser]\nlr = 1\n"), "job.toml:1: optimiser is not a key. Did you mean optimizer?");
   EXPECT_EQ(errors_of("[model.rope_scaling]\nfacter = 1.0\n"),
             "job.toml:2: model.rope_scaling.facter is not a key. Did you mean model.rope_scaling.factor?");

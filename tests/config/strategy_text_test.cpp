@@ -63,6 +63,8 @@ TEST(StrategyText, that_is_neither_says_what_it_may_be) {
 TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_EQ(error("dp=2,tp=4,dp=2"), "strategy \"dp=2,tp=4,dp=2\" gives dp twice. Keep one.");
   EXPECT_EQ(error("ulises=4"), "strategy \"ulises=4\" has an unknown key \"ulises\". Did you mean \"ulysses\"?");
+  EXPECT_EQ(error("cp=2"),
+            "strategy \"cp=2\" has an unknown key \"cp\". Documents are divided over ranks by ring, ulysses or both.");
   EXPECT_THAT(error("outer-ranks=4"),
               HasSubstr("Known are dp, tp, pp, ulysses, ring, depth, inner, zero, every, schedule,"));
   EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");

@@ -224,8 +224,9 @@ TEST_F(Export, FillsAnEmptyFolderOnAnotherDisk) {
 
 TEST_F(Export, WaitsForNoOtherExportToTheSameFolderAndLeavesItsFiles) {
   const auto empty = folder("empty", {});
-  for (const auto& [out, partial] :
+  for (const auto& folders :
        {std::pair(scratch_ / "new", scratch_ / "new.partial"), std::pair(empty, empty / ".partial")}) {
+    const auto &out = folders.first, &partial = folders.second;
     std::filesystem::create_directory(partial);
     put(partial / "model.safetensors.tmp", "of the other");
     Descriptor other(::open(partial.c_str(), O_RDONLY | O_DIRECTORY));
