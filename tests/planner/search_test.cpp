@@ -241,11 +241,11 @@ TEST(Search, no_other_order_or_home_of_a_plan_is_quicker) {
     problem.settings.top = 40;
     for (const Choice& choice : search(problem.model, problem.shapes, problem.settings).best) {
       ++plans;
-      if (choice.home().copies()) ++copies;
       Choice other = choice;
       std::ranges::sort(other.phases);
       for (other.zero = 0; other.zero < 2; ++other.zero) {
         do {
+          if (other.home().copies()) ++copies;
           EXPECT_GE(step_seconds(problem.model, problem.transfers, other, problem.settings.memory),
                     choice.seconds * (1 - 1e-12))
               << "seed " << seed;
@@ -255,7 +255,7 @@ TEST(Search, no_other_order_or_home_of_a_plan_is_quicker) {
   }
   if (kBounded < 10) return;
   EXPECT_GT(plans, 100);
-  EXPECT_GT(copies, 0) << "ZeRO stage 0";
+  EXPECT_GT(copies, 100) << "ZeRO stage 0";
 }
 
 TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
