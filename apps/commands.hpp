@@ -12,6 +12,8 @@ class App;
 
 namespace switchyard::apps {
 
+inline constexpr int kDoesNotFit = 2;  // exit status of plan and simulate: the memory is too small
+
 /// What the chosen subcommand does. run prints, and returns the exit code. figures, which plan, simulate and
 /// switch-plan have, returns what run prints with --json, and prints nothing.
 struct Action {

@@ -39,7 +39,6 @@ namespace switchyard::apps {
 namespace {
 
 constexpr int kRunnersUp = 10;
-constexpr int kDoesNotFit = 2;  // exit status, as of simulate
 
 struct PlanOptions {
   JobOptions job;

@@ -30,8 +30,6 @@
 namespace switchyard::apps {
 namespace {
 
-constexpr int kDoesNotFit = 2;  // exit status
-
 struct SimulateOptions {
   JobOptions job;
   std::string cluster, trace, report;

@@ -118,8 +118,8 @@ def load(path):
             raise DataError(f"--tokenizer {folder}: it has {other}, but no tokenizer.json. Write one in Python, with "
                             "the package transformers: from transformers import AutoTokenizer; "
                             f"AutoTokenizer.from_pretrained({str(folder)!r}).save_pretrained({str(folder)!r})")
-        raise DataError(f"--tokenizer {path}: no such file. Give a Hugging Face tokenizer.json, or a folder with one, as "
-                        "hf download NAME --local-dir FOLDER makes it of a model on the hub, or train:8192 to train "
+        raise DataError(f"--tokenizer {path}: no such file. Give a Hugging Face tokenizer.json, or a folder with one, "
+                        "as hf download NAME --local-dir FOLDER makes it of a model on the hub, or train:8192 to train "
                         "one on the inputs.")
     with told(f"--tokenizer {path}: not a Hugging Face tokenizer.json"):
         tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))

@@ -45,7 +45,10 @@ Arrivals::Outcome Arrivals::wait(const Message& message, std::chrono::millisecon
   i64 known = signs();
   if (!wait_within(
           changed_, lock, timeout, [&] { return message.done || failure_; },
-          [&] { return signs() != std::exchange(known, signs()); }))
+          [&] {
+            const i64 now = signs();
+            return std::exchange(known, now) != now;
+          }))
     return Outcome::late;
   return message.done ? Outcome::done : Outcome::failed;
 }

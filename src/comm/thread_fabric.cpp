@@ -99,7 +99,10 @@ class Hub {
   template <class Done>
   bool wait(std::condition_variable& changed, std::unique_lock<std::mutex>& lock, const Done& done) const {
     i64 known = work();
-    return wait_within(changed, lock, options_.timeout, done, [&] { return work() != std::exchange(known, work()); });
+    return wait_within(changed, lock, options_.timeout, done, [&] {
+      const i64 now = work();
+      return std::exchange(known, now) != now;
+    });
   }
 
   bool failed() const { return failed_; }

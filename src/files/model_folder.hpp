@@ -42,8 +42,8 @@ struct ExportSettings {
 
 /// Writes the model of a committed checkpoint to the new or empty folder `out`: a new one appears when it is whole, an
 /// empty one is filled then. Returns whether the model has a tokenizer. The checkpoint may be removed meanwhile.
-/// errors  UserError: `out` is not empty, or another export writes there; weights that are not F32; ClusterError for the
-///         disk
+/// errors  UserError: `out` is not empty, or another export writes there; weights that are not F32;
+///         ClusterError for the disk
 bool export_model(const std::filesystem::path& checkpoint, const std::filesystem::path& out,
                   const ExportSettings& settings);
 

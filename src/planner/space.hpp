@@ -134,10 +134,9 @@ struct SpaceLimits {
 /// pp, too. mesh: every one that config::validate accepts, with a ring only where attention stores no scores and
 /// weights are cut in one dim. Its ranks in one pipeline divide the heads, and ring and depth are powers of two; with
 /// neither inner nor depth it may have any number of ranks that divides all ranks. pp: any number of stages up to the
-/// layers; dp:
-/// as many pipelines as fit the ranks; chunks: as many as have at least one layer each.
-/// zero_bubble comes with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an
-/// earlier one are left out. zero is 1, as what doesn't fit is cut further where memory is looked at, and 3 for zeropp
+/// layers; dp: as many pipelines as fit the ranks; chunks: as many as have at least one layer each. zero_bubble comes
+/// with the memory of 1F1B and with twice as much. Placements with the same ranks and layers as an earlier one are left
+/// out. zero is 1, as what doesn't fit is cut further where memory is looked at, and 3 for zeropp
 /// where nothing else makes its runs gather: it comes with blocks of as many micro-batches as there are stages, of as
 /// many as leave no stage idle, and of twice as many. Placements that differ in zero alone count as equal here.
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits);

@@ -18,7 +18,7 @@ std::string named(const std::vector<std::string>& names) {
 }
 
 std::string words(const std::vector<std::string>& names) {
-  return names == std::vector<std::string>{""} ? "data.path" : fmt::format("the sources {}", named(names));
+  return (names == std::vector<std::string>{""} ? "" : "the sources ") + named(names);
 }
 
 // Their order decides the order of documents, their weights only what is drawn from now on.

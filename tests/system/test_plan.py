@@ -8,7 +8,8 @@ import re
 import pytest
 import tiny_runs as tiny
 
-KEYS = {"chosen", "order", "step_seconds", "planned_seconds", "own", "fits", "sequences", "tokens_per_second", "proven", "gap", "candidates", "pruned", "unexamined", "seconds"}
+KEYS = {"chosen", "order", "step_seconds", "planned_seconds", "own", "fits", "sequences", "tokens_per_second",
+        "proven", "gap", "candidates", "pruned", "unexamined", "seconds"}
 
 
 # Two hosts of four devices, 800 Mbit/s inside and 200 Mbit/s between them.
@@ -104,7 +105,8 @@ def test_where_the_model_takes_plans_for_too_small_one_that_fits_is_found(tmp_pa
     cluster = tmp_path / "slow.toml"
     cluster.write_text(SLOW_HOSTS)
     model = {"hidden_size": 256, "layers": 6, "heads": 8, "ffn_size": 512, "vocab_size": 1000}
-    job = write_job(tmp_path / "job.toml", "commoncrawl", context=2048, model=model, batch={"sequences": 32, "context": 2048, "lengths": "commoncrawl"},
+    job = write_job(tmp_path / "job.toml", "commoncrawl", context=2048, model=model,
+                    batch={"sequences": 32, "context": 2048, "lengths": "commoncrawl"},
                     run={"ranks": 8, "precision": "fp32"}, compression={"gradients": "top-1-of-32", "pipeline": "int8"})
     planned = tmp_path / "planned.toml"
     found = plan(job, "--seconds", 0, "--set", "run.memory_budget=36MiB", "--out", planned, cluster=cluster)
@@ -114,10 +116,12 @@ def test_where_the_model_takes_plans_for_too_small_one_that_fits_is_found(tmp_pa
 
 def test_on_ranks_that_powers_of_two_do_not_fill_none_is_left_idle(tmp_path):
     cluster = tmp_path / "six.toml"
-    cluster.write_text(SLOW_HOSTS.replace("hosts = 2", "hosts = 1").replace("devices_per_host = 4", "devices_per_host = 6").replace(
+    cluster.write_text(SLOW_HOSTS.replace("hosts = 2", "hosts = 1").replace(
+        "devices_per_host = 4", "devices_per_host = 6").replace(
         'bandwidth = "100 MB/s"', 'bandwidth = "10 GB/s"').replace('"120 MiB"', '"1 GiB"'))
     job = write_job(tmp_path / "job.toml", context=4096, batch={"sequences": 1, "context": 4096, "lengths": "full"},
-                    model={"hidden_size": 64, "layers": 2, "heads": 8, "ffn_size": 128, "vocab_size": 100}, run={"ranks": 6, "precision": "fp32"})
+                    model={"hidden_size": 64, "layers": 2, "heads": 8, "ffn_size": 128, "vocab_size": 100},
+                    run={"ranks": 6, "precision": "fp32"})
     chosen = figures("plan", job, "--seconds", 0, cluster=cluster)
     for strategy in ("ring=6", "ulysses=6", "tp=6", "ulysses=3,ring=2", "ring=4"):
         other = figures("simulate", job, "--strategy", strategy, cluster=cluster)
