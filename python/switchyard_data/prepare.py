@@ -12,7 +12,7 @@ from . import DataError, indexed, scratch_folders, tokenizer_files, tokenizing
 from .inputs import Documents, Place, TextRows, find_files
 from .progress import Progress
 
-FORMAT = 2  # version of the written files; part of the fingerprint
+FORMAT = 3  # version of the written files; part of the fingerprint
 BATCH_CHARACTERS = 2 << 20  # encoded at a time, on all cores
 SAVE_SECONDS = 5  # between two states from which an interrupted preparation can go on
 META, STATE = "meta.json", "state.json"
@@ -197,7 +197,7 @@ class _Preparation:
     def __init__(self, documents, options, fingerprint, scratch):
         self.documents, self.options, self.scratch = documents, options, scratch
         self.state = _state(scratch, fingerprint) or {"fingerprint": fingerprint, "bytes": {}, "place": {}, "empty": 0,
-                                                      "text_bytes": 0, "labels": 0}
+                                                      "text_bytes": 0, "labels": 0, "largest_id": 0}
         self.saved = time.monotonic()
 
     def run(self, given, asked, template):
@@ -215,6 +215,7 @@ class _Preparation:
         sizes = {name: (self.scratch / name).stat().st_size for name in (indexed.BIN, *masks, *names)}
         meta = {
             "vocab_size": tokenizer_files.vocabulary_size(files.tokenizer),
+            "largest_id": self.state["largest_id"],
             "documents": len(lengths),
             "tokens": sum(lengths),
             "longest": max(lengths),
@@ -260,6 +261,7 @@ class _Preparation:
                         framed = frame.around(encoded)
                         writer.add(framed.ids, framed.counts)
                         progress.tokens += len(framed.ids)
+                        self.state["largest_id"] = max(self.state["largest_id"], max(framed.ids))
                         self.state["labels"] += sum(framed.counts or b"")
                     else:
                         self.state["empty"] += 1

@@ -41,6 +41,8 @@ nlohmann::json read_meta(const std::filesystem::path& path) {
 CorpusMeta meta_of(const nlohmann::json& json) {
   CorpusMeta meta;
   if (json.contains("vocab_size")) meta.vocab_size = json["vocab_size"].get<i64>();
+  if (json.contains("largest_id") && json["largest_id"].is_number_integer())
+    meta.largest_id = json["largest_id"].get<i64>();
   if (json.contains("tokenizer_sha256") && json["tokenizer_sha256"].is_string())
     meta.tokenizer = json["tokenizer_sha256"].get<std::string>();
   return meta;
@@ -107,6 +109,17 @@ Tokens Corpus::tokens(i64 document) const {
   return {index_.type(), data_.bytes().subspan(offset, bytes)};
 }
 
+void Corpus::expect_vocabulary(i64 vocab) const {
+  if (meta_.largest_id && *meta_.largest_id >= vocab)
+    user_error("{}.bin: its largest token is {}, outside the vocabulary of {}. {}", origin_, *meta_.largest_id, vocab,
+               remedy());
+}
+
+std::string Corpus::remedy() const {
+  return fmt::format("Set model.vocab_size to the tokenizer's size{}.",
+                     meta_.vocab_size ? fmt::format(" ({})", *meta_.vocab_size) : "");
+}
+
 void Corpus::read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64> out) const {
   const Tokens all = tokens(document);
   const auto count = static_cast<i64>(out.size());
@@ -115,11 +128,8 @@ void Corpus::read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64>
   for (i64 i = 0; i < count; ++i) {
     const i64 id = all[first + i * stride];
     if (id < 0 || id >= vocab)
-      user_error(
-          "{}.bin: token {} of document {} is {}, outside the vocabulary of {}. Set model.vocab_size to the "
-          "tokenizer's size{}.",
-          origin_, first + i * stride, document, id, vocab,
-          meta_.vocab_size ? fmt::format(" ({})", *meta_.vocab_size) : "");
+      user_error("{}.bin: token {} of document {} is {}, outside the vocabulary of {}. {}", origin_, first + i * stride,
+                 document, id, vocab, remedy());
     out[static_cast<std::size_t>(i)] = id;
   }
 }

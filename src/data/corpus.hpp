@@ -27,9 +27,10 @@ class Tokens {
   std::span<const std::byte> bytes_;
 };
 
-/// What meta.json says, as far as it is there. tokenizer: checksum of tokenizer.json.
+/// What meta.json says, as far as it is there. vocab_size: the tokenizer's; largest_id: of the corpus's tokens;
+/// tokenizer: checksum of tokenizer.json.
 struct CorpusMeta {
-  std::optional<i64> vocab_size;
+  std::optional<i64> vocab_size, largest_id;
   std::optional<std::string> tokenizer;
 };
 
@@ -46,6 +47,8 @@ class Corpus {
   /// Tokens of a document, 1 or more.
   i64 length(i64 document) const { return index_.length(document); }
   Tokens tokens(i64 document) const;
+  /// errors  UserError if the files say that a token isn't in [0, vocab). Files of other programs don't say it.
+  void expect_vocabulary(i64 vocab) const;
   /// Copies tokens first, first + stride, ... of a document.
   /// errors  UserError naming document, position and id if one is not in [0, vocab)
   void read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64> out) const;
@@ -66,6 +69,8 @@ class Corpus {
  private:
   Corpus(std::string origin, MappedFile data, MappedFile index_file);
   void take_mask(MappedFile mask);
+  /// How a vocabulary is enlarged that lacks a token.
+  std::string remedy() const;
   std::span<const std::byte> mask(i64 document, i64 first, i64 count) const;
 
   std::string origin_;

@@ -16,10 +16,12 @@ bool differ(const CorpusMeta& a, const CorpusMeta& b) {
   return a.vocab_size && b.vocab_size && a.vocab_size != b.vocab_size;
 }
 
-std::vector<Source> opened(const std::vector<config::DataSource>& named) {
+std::vector<Source> opened(const std::vector<config::DataSource>& named, const config::Job& job) {
   std::vector<Source> sources;
-  for (const config::DataSource& source : named)
+  for (const config::DataSource& source : named) {
     sources.push_back({source.name, source.weight, Corpus::open(source.path)});
+    if (const i64 vocab = job.model.config.vocab_size; vocab > 0) sources.back().corpus.expect_vocabulary(vocab);
+  }
   return sources;
 }
 
@@ -32,7 +34,7 @@ std::vector<CorpusSize> sizes_of(const std::vector<Source>& sources) {
 }
 
 std::vector<Source> open_sources(const config::Job& job) {
-  std::vector<Source> sources = opened(config::sources_of(job));
+  std::vector<Source> sources = opened(config::sources_of(job), job);
   if (sources.empty())
     user_error("data.path is missing. Make a folder with `switchyard data prepare` and name it there.");
   for (const Source& a : sources)
@@ -46,7 +48,7 @@ std::vector<Source> open_sources(const config::Job& job) {
 }
 
 std::vector<Source> open_validation_sources(const config::Job& job, const std::vector<Source>& trained) {
-  std::vector<Source> sources = opened(config::validation_sources_of(job));
+  std::vector<Source> sources = opened(config::validation_sources_of(job), job);
   for (const Source& a : trained)
     for (const Source& b : sources)
       if (differ(a.corpus.meta(), b.corpus.meta()))

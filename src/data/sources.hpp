@@ -27,11 +27,12 @@ std::vector<CorpusSize> sizes_of(const std::vector<Source>& sources);
 
 /// Opens data.path or all of [[data.source]].
 /// errors  UserError as Corpus::open; no data at all; sources that were prepared with different tokenizers, by the
-///         checksums in their meta.json, or by the vocabulary size where one has no checksum
+///         checksums in their meta.json, or by the vocabulary size where one has no checksum; a token above the model's
+///         vocabulary, if that is known (Corpus::expect_vocabulary)
 std::vector<Source> open_sources(const config::Job& job);
 
 /// Opens validation.path or all of [[validation.source]]; none if the job has neither.
-/// errors  UserError as Corpus::open; a tokenizer other than that of `trained`
+/// errors  UserError as Corpus::open; a tokenizer other than that of `trained`; a token above the vocabulary
 std::vector<Source> open_validation_sources(const config::Job& job, const std::vector<Source>& trained);
 
 /// The path of the first corpus of the job that doesn't exist, empty if the job names none; nothing if all exist.

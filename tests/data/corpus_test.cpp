@@ -73,6 +73,19 @@ TEST(Corpus, ATokenOutsideTheVocabularyIsNamed) {
               HasSubstr("tokenizer's size (20)."));
 }
 
+TEST(Corpus, AVocabularyIsTooSmallIfTheFilesSaySo) {
+  const Scratch folder;
+  write_corpus(folder.path(), {1, 8});
+  Corpus::open(folder.path()).expect_vocabulary(1);
+  write_file(folder.path() / "meta.json", R"({"vocab_size": 20, "largest_id": 17})");
+  const Corpus corpus = Corpus::open(folder.path());
+  corpus.expect_vocabulary(18);
+  EXPECT_THAT(
+      message_of([&] { corpus.expect_vocabulary(17); }),
+      HasSubstr("corpus.bin: its largest token is 17, outside the vocabulary of 17. Set model.vocab_size to the "
+                "tokenizer's size (20)."));
+}
+
 TEST(Corpus, TheVocabularySizeComesFromMetaJson) {
   const Scratch folder;
   write_corpus(folder.path(), {1});

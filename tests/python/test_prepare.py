@@ -84,6 +84,7 @@ def test_every_kind_of_input_decodes_to_the_same_bytes(tmp_path, write, named):
     assert corpus.meta["documents"] == len(texts)
     assert corpus.meta["tokens"] == sum(corpus.sizes)
     assert corpus.meta["longest"] == max(corpus.sizes)
+    assert corpus.meta["largest_id"] == max(max(corpus.ids(document)) for document in range(len(texts)))
     assert corpus.meta["dtype"] == "uint16" and corpus.code == 8
     assert corpus.meta["vocab_size"] == corpus.tokenizer.get_vocab_size()
     assert corpus.meta["text_bytes"] == sum(len(text.encode()) for text in texts)

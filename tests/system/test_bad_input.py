@@ -205,6 +205,16 @@ def test_a_token_outside_the_vocabulary_ends_the_run_and_leaves_its_checkpoints(
     assert [entry["step"] for entry in resumed] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("section", ["data", "validation"])
+def test_a_corpus_that_says_so_is_refused_before_anything_runs(job, tmp_path, section):
+    folder, out = tiny.write_corpus(tmp_path / "strange", tiny.random_documents(1, 40)), tmp_path / "out"
+    (folder / "meta.json").write_text(json.dumps({"vocab_size": 600, "largest_id": 500}))
+    words = tiny.command(job(), "--out", out, f"--set={section}.path={folder}")
+    assert fails(words) == (f"{folder}/corpus.bin: its largest token is 500, outside the vocabulary of 120. Set "
+                            "model.vocab_size to the tokenizer's size (600).")
+    assert not (out / "log.jsonl").exists()
+
+
 def test_a_document_above_the_context_is_refused_where_the_job_says_so(job):
     message = fails(tiny.command(job(data={"long_documents": "error"}, batch={"context": 40})))
     assert "more than batch.context = 40. Set data.long_documents to" in message
