@@ -212,9 +212,11 @@ config::Recompute least_recompute(const StageMesh& mesh) {
 }
 
 std::uint64_t mesh_key(const StageMesh& mesh) {
-  std::uint64_t bits = 0;
-  for (const layout::StageAxisInfo& axis : layout::stage_axes())
-    bits = bits << 10 | static_cast<std::uint64_t>(mesh[axis.axis]);
+  std::uint64_t bits = 1;
+  for (const layout::StageAxisInfo& axis : layout::stage_axes()) {
+    const auto size = static_cast<std::uint64_t>(mesh[axis.axis]);
+    bits = bits << (2 * std::bit_width(size) - 1) | size;  // Elias's gamma code, short where the product is bounded
+  }
   return bits;
 }
 

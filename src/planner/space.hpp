@@ -65,7 +65,7 @@ struct Placement {
 bool has_ring(const StageMesh& mesh);
 /// What recomputes least of what makes a difference on a mesh: nothing, or gathers where nothing is gathered.
 config::Recompute least_recompute(const StageMesh& mesh);
-/// A key that no other mesh has. Sizes fit into its bits.
+/// A key that no other mesh has, of meshes of up to 2^25 ranks.
 std::uint64_t mesh_key(const StageMesh& mesh);
 /// A key that no other placement has; 0: no placement. Ranks and layers fit into its bits.
 using PlacementKey = std::tuple<std::uint64_t, std::uint64_t>;

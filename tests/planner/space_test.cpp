@@ -155,9 +155,16 @@ TEST(Space, ranks_of_a_stage_are_divided_over_the_axes_in_every_way) {
                              with_ring(4, mesh(1, 1, 1)), with_ring(2, mesh(2, 1, 1)), with_ring(2, mesh(1, 2, 1)),
                              with_depth(4, mesh(1, 1, 1)), with_depth(2, mesh(2, 1, 1)), with_depth(2, mesh(1, 2, 1)),
                              with_depth(2, mesh(1, 1, 2)), with_depth(2, with_ring(2, mesh(1, 1, 1)))}));
-  std::set<std::uint64_t> keys;
-  for (const StageMesh& one : found) keys.insert(mesh_key(one));
-  EXPECT_EQ(keys.size(), found.size());
+}
+
+TEST(Space, a_key_belongs_to_one_mesh) {
+  std::map<std::uint64_t, StageMesh> meshes;
+  for (int ring = 1; ring <= 16384; ring = ring < 64 ? ring + 1 : ring + ring / 2)
+    for (int depth = 1; depth * ring <= 16384; depth = depth < 64 ? depth + 1 : depth + depth / 2)
+      for (const StageMesh& rest : {mesh(1, 1, 1), mesh(1, 1, 2), mesh(2, 1, 1), mesh(3, 2, 1)}) {
+        const StageMesh one = with_depth(depth, with_ring(ring, rest));
+        EXPECT_EQ(meshes.emplace(mesh_key(one), one).first->second, one);
+      }
 }
 
 TEST(Space, every_shape_is_a_strategy_that_a_job_may_have) {
