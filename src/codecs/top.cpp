@@ -36,8 +36,7 @@ void TopBlock<OneOf>::decode(const std::byte* from, i64 n, float* x) {
   for (i64 i = 0; i < count; ++i) {
     std::uint16_t value;
     std::memcpy(&value, from + count + 2 * i, sizeof value);
-    const auto place = static_cast<i64>(from[i]);
-    if (place < n) x[place] = bfloat16_value(value);
+    x[static_cast<size_t>(from[i])] = bfloat16_value(value);
   }
 }
 

@@ -56,6 +56,7 @@ TEST(Codec, sizes_are_those_of_the_format) {
   EXPECT_EQ(of_f32(Codec::top_32, 257), 24 + 3);
   EXPECT_EQ(of_f32(Codec::top_128, 256), 6);
   EXPECT_EQ(of_f32(Codec::top_128, 256 + 129), 6 + 6);
+  EXPECT_EQ(of_f32(Codec::lossless, 65536), 65536 * 4 + 4);
   EXPECT_EQ(of_f32(Codec::lossless, 65537), 65537 * 4 + 2 * 4);
 }
 
@@ -73,15 +74,17 @@ TEST(Codec, a_matrix_with_gaps_between_its_rows_makes_the_message_of_its_element
       const Elements strided = strided_in(wide);
       EXPECT_EQ(encoded(codec, strided), encoded(codec, matrix(dense))) << name_of(codec) << ' ' << columns;
 
-      std::vector<float> back(wide.size(), 7), flat(dense.size());
-      const std::vector<std::byte> message = encoded(codec, strided);
-      decode(codec, message, strided_in(back), false);
-      decode(codec, message, matrix(flat), false);
-      for (i64 row = 0; row < rows; ++row)
-        for (i64 column = 0; column < stride; ++column)
-          EXPECT_EQ(bits_of(back[static_cast<size_t>(row * stride + column)]),
-                    bits_of(column < columns ? flat[static_cast<size_t>(row * columns + column)] : 7.0F))
-              << name_of(codec);
+      for (const bool summed : {false, true}) {
+        std::vector<float> back(wide.size(), 7), flat(dense.size(), 7);
+        const std::vector<std::byte> message = encoded(codec, strided);
+        decode(codec, message, strided_in(back), summed);
+        decode(codec, message, matrix(flat), summed);
+        for (i64 row = 0; row < rows; ++row)
+          for (i64 column = 0; column < stride; ++column)
+            EXPECT_EQ(bits_of(back[static_cast<size_t>(row * stride + column)]),
+                      bits_of(column < columns ? flat[static_cast<size_t>(row * columns + column)] : 7.0F))
+                << name_of(codec);
+      }
     }
 }
 
@@ -121,8 +124,22 @@ TEST(Codec, bf16_is_exact_for_bf16_elements) {
   decode(Codec::bf16, encoded(Codec::bf16, matrix(x, DType::bf16)), matrix(back, DType::bf16), false);
   for (size_t i = 0; i < x.size(); ++i)
     EXPECT_TRUE(back[i] == x[i] || (std::isnan(bfloat16_value(x[i])) && std::isnan(bfloat16_value(back[i])))) << i;
+}
+
+TEST(Codec, exact_are_those_that_change_no_element) {
+  EXPECT_TRUE(is_exact(Codec::none, DType::f32));
+  EXPECT_TRUE(is_exact(Codec::lossless, DType::f32));
   EXPECT_TRUE(is_exact(Codec::bf16, DType::bf16));
   EXPECT_FALSE(is_exact(Codec::bf16, DType::f32));
+  EXPECT_FALSE(is_exact(Codec::int8, DType::bf16));
+}
+
+TEST(Codec, what_fills_a_short_block_is_not_seen_in_its_elements) {
+  for (const Codec codec : {Codec::fp8, Codec::int8, Codec::int4, Codec::zfp16}) {
+    std::vector<float> x = {0x1p-10F}, back(1);
+    decode(codec, encoded(codec, matrix(x)), matrix(back), false);
+    EXPECT_NEAR(back[0], x[0], 0x1p-15F) << name_of(codec);
+  }
 }
 
 TEST(Codec, what_is_not_finite_does_not_become_finite) {
@@ -188,6 +205,14 @@ TEST(Codec, messages_of_another_size_are_refused) {
     EXPECT_THROW(decode(codec, message, matrix(x), false), InternalError) << name_of(codec);
     message.resize(message.size() + 2);
     EXPECT_THROW(decode(codec, message, matrix(x), false), InternalError) << name_of(codec);
+  }
+}
+
+TEST(Codec, rows_of_no_columns_make_a_message_of_no_bytes) {
+  const Elements nothing{.data = nullptr, .rows = 3, .columns = 0, .stride = 5};
+  for (const Codec codec : all_codecs()) {
+    EXPECT_EQ(encode(codec, nothing, {}), 0) << name_of(codec);
+    EXPECT_NO_THROW(decode(codec, {}, nothing, false)) << name_of(codec);
   }
 }
 

@@ -79,6 +79,10 @@ TEST(Lossless, a_damaged_message_is_refused) {
   damaged = message;
   damaged[4] = ~damaged[4];
   EXPECT_THAT(refusal(damaged), HasSubstr("can't be decompressed"));
+  for (const size_t bytes : {size_t{0}, size_t{3}, message.size() - 1}) {
+    damaged = std::vector(message.begin(), message.begin() + static_cast<std::ptrdiff_t>(bytes));
+    EXPECT_THAT(refusal(damaged), HasSubstr("ends within element 0")) << bytes;
+  }
   damaged = message;
   damaged.push_back(std::byte{0});
   EXPECT_THAT(refusal(damaged), HasSubstr("more than its 1000 elements"));

@@ -17,6 +17,7 @@ TEST(Rule, messages_inside_a_host_may_be_left_out) {
   const Rule rule{.codec = Codec::int8, .between_hosts = true};
   EXPECT_EQ(rule.codec_for(DType::f32, 1000, false), Codec::none);
   EXPECT_EQ(rule.codec_for(DType::f32, 1000, true), Codec::int8);
+  EXPECT_EQ(Rule{.codec = Codec::int8}.codec_for(DType::f32, 1000, false), Codec::int8);
 }
 
 TEST(Rule, what_would_not_become_shorter_is_not_encoded) {

@@ -75,6 +75,12 @@ TEST(Scaled, a_block_of_zeros_stays_one) {
     for (const float value : there_and_back(codec, std::vector<float>(100))) EXPECT_EQ(value, 0);
 }
 
+// Their scale would be below the normal numbers, and its inverse infinite.
+TEST(Scaled, zeros_beside_numbers_too_small_for_a_scale_stay_zeros) {
+  for (const Codec codec : {Codec::fp8, Codec::int8, Codec::int4})
+    EXPECT_EQ(there_and_back(codec, {1e-40F, 0})[1], 0) << name_of(codec);
+}
+
 TEST(Scaled, blocks_do_not_share_their_scales) {
   std::vector<float> x(128, 1e-6F);
   x[0] = 1e6F;

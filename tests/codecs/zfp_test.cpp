@@ -31,6 +31,12 @@ TEST(Zfp, the_stream_is_libzfps) {
   EXPECT_EQ(encoded(Codec::zfp16, matrix(x)), bytes_of(kRate16));
 }
 
+// Bit 0: not all zeros; then 8 bits of the exponent and its bias of 127.
+TEST(Zfp, the_exponent_of_a_block_is_at_least_that_of_normal_numbers) {
+  std::vector<float> x(4, 1e-40F);
+  EXPECT_EQ(std::to_integer<int>(encoded(Codec::zfp8, matrix(x))[0]), 1 + 2 * (-126 + 127));
+}
+
 TEST(Zfp, decoding_gives_libzfps_numbers) {
   const std::vector<float> at8 = {
       0x1.ep-1F,    -0x1.08p+1F, 0x1.d8p+1F, 0x1.8p-3F,  0,          0,          0,  0, -0x1p+121F, -0x1.8p+122F,
