@@ -2,7 +2,8 @@
 //   kBlock        elements of a block
 //   bytes(n)      of an encoded block of n elements, n <= kBlock
 //   encode(x, to) x has kBlock numbers, of which those from n on are 0
-//   decode(from, x)
+//   decode(from, n, x) x has room for kBlock numbers, of which the first n are written; a damaged message of top-k may
+//                      write others
 #pragma once
 
 #include <cstddef>

@@ -178,6 +178,14 @@ def test_recipes_are_simulated_without_their_data(tmp_path):
         "switchyard: gitlab: can't read the histogram of lengths. Check the path, or use one of commoncrawl, github.\n")
 
 
+@pytest.mark.parametrize("documents", ["commoncrawl", "github"])
+def test_the_published_strategies_of_13b_fit_only_with_full_recomputation_as_their_recipes_say(documents):
+    recipe = RECIPES / "hotspa" / f"13b-8gpu-{documents}.toml"
+    assert "more than the budget" in recipe.read_text()
+    assert not figures("simulate", recipe, "--cluster", "a800-80g")["fits"]
+    assert figures("simulate", recipe, "--cluster", "a800-80g", "--set=parallel.recompute=full")["fits"]
+
+
 def test_a_recipe_is_planned_from_anywhere_with_its_own_lengths_beside_what_was_published(tmp_path):
     recipe = RECIPES / "hotspa" / "7b-8gpu-commoncrawl.toml"
     planned = tiny.run([tiny.PROGRAM, "plan", recipe, "--cluster", "a800-80g", "--seconds", 2, "--json"], cwd=tmp_path)
