@@ -6,6 +6,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::ir {
@@ -217,14 +218,23 @@ Cost Operator::cost(std::span<const Type> in, std::span<const Type> out) const {
 KeyBytes Operator::key_bytes(std::span<const Type>) const { return {}; }
 
 i64 Operator::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
-  if (in.empty() || in[0].dtype != DType::bf16 || (size.element_kernels && has_element_kernel())) return 0;
-  constexpr i64 kCopies = 4;
-  i64 widest = 0;
-  for (const auto side : {in, out})
-    for (const Type& type : side)
-      if (type.shape.size[0] == kTokens) widest = std::max(widest, elements(type, {size.tokens}));
-  return kCopies * widest * size_of(DType::f32);
+  const bool has_loop = !by_operators(in, size) || (size.element_kernels && has_element_kernel());
+  return has_loop ? 0 : temporaries(in, out, size.tokens);
 }
+
+i64 Operator::temporaries(std::span<const Type>, std::span<const Type>, i64) const { return 0; }
+
+DType state_of(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
+
+bool by_operators(std::span<const Type> in, const CallSize& size) {
+  return size.sequences > 0 || std::ranges::count(in, DType::bf16, &Type::dtype) > 0;
+}
+
+i64 copy_bytes(const Type& type, i64 tokens, DType dtype) {
+  return allocated(elements(type, {tokens}) * size_of(dtype));
+}
+
+i64 wide_bytes(const Type& type, i64 tokens) { return copy_bytes(type, tokens, state_of(type.dtype)); }
 
 Cost memory_bound(std::span<const Type> in, std::span<const Type> out) {
   Cost cost;

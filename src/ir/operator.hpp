@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/allocation.hpp"
 #include "ir/graph.hpp"
 #include "layout/layout.hpp"
 
@@ -109,8 +110,8 @@ class Operator {
   virtual void weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const;
   /// Cost on one rank; `in` and `out` are the types of its local shards.
   virtual Cost cost(std::span<const Type> in, std::span<const Type> out) const;
-  /// Bytes of the kernel's temporaries on one rank. By default kernels in fp32 and fp64 need none, nor do kernels of
-  /// ours for elements, and others in bf16 compute on fp32 copies.
+  /// The most that the kernel's temporaries take on one rank, in bytes. By default nothing where the kernel is a loop
+  /// of ours, and otherwise what temporaries() says.
   virtual i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const;
   /// What ring ranks pass to one another of a token's keys and values, if the operator reads any.
   virtual KeyBytes key_bytes(std::span<const Type> in) const;
@@ -139,10 +140,27 @@ class Operator {
 
  protected:
   virtual std::string labels(const LayoutQuery& query) const;
+  /// Workspace of a kernel that is a sequence of libtorch's operators, for local tensors of so many tokens.
+  virtual i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const;
 
  private:
   std::string name_;
 };
+
+/// In which kernels compute statistics and sums: fp64 for fp64, otherwise fp32.
+DType state_of(DType compute);
+
+/// Whether a kernel without one of ours for elements is a sequence of libtorch's operators: in bf16, where these
+/// compute on copies in fp32, and on devices.
+bool by_operators(std::span<const Type> in, const CallSize& size);
+
+/// Bytes of a copy of a tensor of so many tokens, in another dtype.
+i64 copy_bytes(const Type& type, i64 tokens, DType dtype);
+/// The same, in the dtype of statistics.
+i64 wide_bytes(const Type& type, i64 tokens);
+
+/// Bytes of a constant that an operator of libtorch is given: as given, and converted.
+inline constexpr i64 kConstantBytes = 2 * kAllocationAlignment;
 
 /// Bytes of all operands per token and fixed: the default cost of a memory-bound operator.
 Cost memory_bound(std::span<const Type> in, std::span<const Type> out);

@@ -16,6 +16,7 @@ class Swiglu final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "T f, T f -> T f"; }
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 };
 
 /// inputs dh, gate, up; outputs dgate, dup
@@ -27,6 +28,7 @@ class SwigluDx final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T f, T f, T f -> T f, T f"; }
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 };
 
 /// y = gelu(x), tanh form or exact.

@@ -29,14 +29,31 @@ Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double 
   return cost;
 }
 
-// Kernels in bf16: two matrices of scores of up to 512 queries and a document's keys, for all heads at once, and the
-// fp32 copies of the query and key rows that they are computed from.
-i64 attention_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 key_copies) {
-  if (q.dtype != DType::bf16) return 0;
-  const i64 queries = std::min<i64>(longest, 512), heads = q.shape.size[1] / head_dim;
-  const i64 scores = 2 * heads * queries * longest,
-            rows = 2 * queries * q.shape.size[1] + key_copies * longest * k.shape.size[1];
-  return (scores + rows) * size_of(DType::f32);
+// What attention by operators of libtorch takes at a time, in the dtype of statistics: scores of up to 512 queries and
+// a document's keys, for all heads at once; a number for each of their rows; the queries; keys and values.
+struct OperatorBytes {
+  i64 scores = 0, statistics = 0, queries = 0, pairs = 0;
+  OperatorBytes(const Type& q, const Type& k, i64 head_dim, i64 longest)
+      : scores(of(q, std::min(longest, kQueriesAtOnce) * q.shape.size[1] / head_dim * longest)),
+        statistics(of(q, std::min(longest, kQueriesAtOnce) * q.shape.size[1] / head_dim)),
+        queries(of(q, std::min(longest, kQueriesAtOnce) * q.shape.size[1])),
+        pairs(2 * of(q, longest * k.shape.size[1])) {}
+
+ private:
+  static constexpr i64 kQueriesAtOnce = 512;
+  static i64 of(const Type& q, i64 numbers) { return allocated(numbers * size_of(state_of(q.dtype))); }
+};
+
+// Scores and their exponentials, and the result in the order in which it is made and in that in which it is stored.
+i64 operator_workspace(const OperatorBytes& bytes) {
+  return bytes.pairs + 2 * bytes.scores + 2 * bytes.queries + bytes.statistics;
+}
+
+// Weights and their gradients. Queries and the gradient of their result; then that of the queries, twice for its order
+// and, where it is added in another dtype, twice for that; or those of keys or of values, twice for their order.
+i64 operator_backward_workspace(const OperatorBytes& bytes, bool added_in_another_dtype) {
+  return bytes.pairs + 2 * (bytes.scores + bytes.statistics + bytes.queries) +
+         std::max((added_in_another_dtype ? 4 : 2) * bytes.queries, bytes.pairs);
 }
 
 // Rows of the call of cuDNN's attention for the longest of such documents; 0: there is none.
@@ -80,8 +97,6 @@ bool is_flash(const Type& q, const CallSize& size, i64 head_dim) {
   return size.sequences > 0 && fits_flash_attention(q.dtype, head_dim);
 }
 
-DType state_of(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
-
 // Keys and values, or their gradients, of so many tokens, as tensors of their own.
 i64 pair_bytes(const Type& k, i64 tokens, DType type) {
   return 2 * allocated(tokens * k.shape.size[1] * size_of(type));
@@ -123,11 +138,20 @@ Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Ty
   return cost;
 }
 
-// `scores` score matrices of a document in the state dtype, and whole keys and values where query heads share them.
-i64 stored_workspace(const Type& q, const Type& k, i64 head_dim, i64 longest, i64 scores) {
-  const i64 state = q.dtype == DType::f64 ? 8 : 4, heads = q.shape.size[1] / head_dim;
-  return state * (scores * heads * longest * longest + 2 * longest * (q.shape.size[1] + k.shape.size[1]));
-}
+// What attention with stored scores takes of the longest document: its scores in the dtype of statistics, and where
+// that is another one in its own (otherwise 0); a number for each of their rows; a result for the queries, or for the
+// keys that they share (0 where none are shared), which is at most as large.
+struct StoredBytes {
+  i64 scores = 0, narrow = 0, statistics = 0, queries = 0, shared = 0;
+  StoredBytes(const Type& q, const Type& k, i64 head_dim, i64 longest) {
+    const i64 rows = longest * q.shape.size[1] / head_dim, state = size_of(state_of(q.dtype)), own = size_of(q.dtype);
+    scores = allocated(rows * longest * state);
+    if (own != state) narrow = allocated(rows * longest * own);
+    statistics = allocated(rows * state);
+    queries = allocated(rows * head_dim * own);
+    if (k.shape.size[1] != q.shape.size[1]) shared = queries;
+  }
+};
 
 }  // namespace
 
@@ -173,9 +197,10 @@ Cost Attention::cost(std::span<const Type> in, std::span<const Type> out) const 
 }
 
 i64 Attention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return pair_bytes(in[1], size.seen_keys, in[1].dtype) + wide_rows(in[0], size) +
-         (is_flash(in[0], size, head_dim_) ? flash_workspace(in[0], in[1], size, head_dim_)
-                                           : attention_workspace(in[0], in[1], head_dim_, size.longest, 2));
+  const i64 keys = pair_bytes(in[1], size.seen_keys, in[1].dtype) + wide_rows(in[0], size);
+  if (is_flash(in[0], size, head_dim_)) return keys + flash_workspace(in[0], in[1], size, head_dim_);
+  if (!by_operators(in, size)) return keys;
+  return keys + operator_workspace({in[0], in[1], head_dim_, size.longest});
 }
 
 KeyBytes Attention::key_bytes(std::span<const Type> in) const {
@@ -196,19 +221,20 @@ Cost AttentionDx::cost(std::span<const Type> in, std::span<const Type> out) cons
   return cost;
 }
 
-// Kernels other than bf16: the product of output and its gradient, one number for each query and head. Where keys come
-// from other ranks, their gradients are made here, too; those of its own are summed in the state dtype,
-// from the first step on or when all are computed.
+// Loops take the product of output and its gradient, one number for each query and head. Where keys come from other
+// ranks, their gradients are made here, too; those of its own are summed in the dtype of statistics, from the first
+// step on or when all are computed.
 i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
   const DType state = state_of(in[1].dtype);
   const i64 seen = pair_bytes(in[2], size.seen_keys, in[2].dtype), gradients = pair_bytes(in[2], size.seen_keys, state);
-  if (in[1].dtype != DType::bf16)
-    return seen + gradients + in[1].shape.size[1] / head_dim_ * size.tokens * size_of(in[1].dtype);
-  const i64 sums = size.seen_keys > 0 ? pair_bytes(in[2], size.tokens, state) : 0;
-  const i64 kernel =
-      seen + (is_flash(in[1], size, head_dim_) ? flash_backward_workspace(in[1], in[2], size, head_dim_)
-                                               : attention_workspace(in[1], in[2], head_dim_, size.longest, 4));
-  return gradients + (size.in_steps ? sums + kernel + wide_rows(in[1], size) : std::max(sums, kernel));
+  if (!by_operators(in, size)) return seen + gradients + wide_bytes(in[5], size.tokens);
+  const bool flash = is_flash(in[1], size, head_dim_), other_dtype = in[1].dtype != state;
+  const bool sums_first = size.in_steps || (size.seen_keys == 0 && !flash);
+  const i64 sums = other_dtype && (size.seen_keys > 0 || !flash) ? pair_bytes(in[2], size.tokens, state) : 0;
+  const i64 kernel = seen + (flash ? flash_backward_workspace(in[1], in[2], size, head_dim_)
+                                   : operator_backward_workspace({in[1], in[2], head_dim_, size.longest},
+                                                                 other_dtype && !size.in_steps));
+  return gradients + wide_rows(in[1], size) + (sums_first ? sums + kernel : std::max(sums, kernel));
 }
 
 KeyBytes AttentionDx::key_bytes(std::span<const Type> in) const {
@@ -252,10 +278,16 @@ Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out)
   return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
 }
 
+// Document by document: scores and their softmax, or the scores when they are made, or which of them are masked; which
+// of them are kept, head by head, and the product with that; and the product with the values.
 i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  // Which scores are kept is chosen before, head by head.
-  const i64 choice = dropout_ > 0 ? dropout_workspace(size.longest, size.longest) : 0;
-  return std::max(choice, stored_workspace(in[0], in[1], head_dim_, size.longest, 2));
+  const StoredBytes bytes(in[0], in[1], head_dim_, size.longest);
+  i64 dropout = 0;
+  if (dropout_ > 0)
+    dropout = std::max(dropout_workspace(size.longest, size.longest), bytes.narrow > 0 ? bytes.narrow : bytes.scores);
+  return std::max({2 * bytes.scores, bytes.shared + bytes.narrow + bytes.scores + kConstantBytes,
+                   bytes.scores + allocated(size.longest * size.longest) + kConstantBytes + allocated(1), dropout,
+                   bytes.shared + bytes.queries});
 }
 
 LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
@@ -275,8 +307,13 @@ Cost UnfusedAttentionDx::cost(std::span<const Type> in, std::span<const Type> ou
   return stored_scores(in.first(4), out, in[1], 4, dropout_ > 0 ? 9 : 7, dropout_ > 0 ? 1 : 0, head_dim_);
 }
 
+// The gradient of the softmax's result, when it is made; with the weighted one and their difference; or with the
+// gradients of queries and of the keys that they share.
 i64 UnfusedAttentionDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return stored_workspace(in[1], in[2], head_dim_, size.longest, 3);
+  const StoredBytes bytes(in[1], in[2], head_dim_, size.longest);
+  const i64 scores = bytes.narrow > 0 ? 2 * bytes.scores + bytes.narrow : 3 * bytes.scores;
+  return std::max({bytes.shared + bytes.narrow + bytes.scores, 2 * bytes.scores + bytes.statistics,
+                   3 * bytes.scores + std::max(bytes.narrow, kConstantBytes), scores + bytes.shared + bytes.queries});
 }
 
 }  // namespace switchyard::ir

@@ -13,9 +13,13 @@ i64 dropout_workspace(i64 rows, i64 columns) {
   return 2 * (numbers(columns) + numbers(chunk * columns)) + numbers(1);
 }
 
-// The kept elements are chosen before the product, which in bf16 has copies in fp32.
-i64 Dropout::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
-  return std::max(dropout_workspace(size.tokens, in[0].shape.size[1]), Operator::workspace(in, out, size));
+// The kept elements are chosen before the product, which has them in the dtype of the other factor.
+i64 Dropout::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return std::max(dropout_workspace(size.tokens, in[0].shape.size[1]), copy_bytes(in[0], size.tokens, in[0].dtype));
+}
+
+i64 DropoutDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
+  return std::max(copy_bytes(in[0], size.tokens, in[0].dtype), kConstantBytes);
 }
 
 std::vector<int> Dropout::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,

@@ -36,6 +36,7 @@ class DropoutDx final : public Operator {
   explicit DropoutDx(double p) : Operator("dropout_dx"), p_(p) {}
   double p() const { return p_; }
   std::vector<Type> shape(std::span<const Type> in) const override { return {in[0]}; }
+  i64 workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T f, T f -> T f"; }

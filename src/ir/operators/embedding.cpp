@@ -1,5 +1,9 @@
 #include "ir/operators/embedding.hpp"
 
+#include <algorithm>
+
+#include "base/allocation.hpp"
+
 namespace switchyard::ir {
 
 std::vector<Type> Embedding::shape(std::span<const Type> in) const {
@@ -13,6 +17,17 @@ std::vector<int> Embedding::input_gradient(Graph&, const Call& call, const std::
 void Embedding::weight_gradient(Graph& graph, const Call& call, const std::vector<int>& dy) const {
   const int accumulator = graph.gradient_value(graph.value(call.in[1]).param);
   graph.call_into(std::make_shared<EmbeddingDw>(), {dy[0], call.in[0]}, {accumulator}, "dw");
+}
+
+// Numbers of rows; the same within the table, and the rows, or which of them other ranks have, in three steps.
+i64 Embedding::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  const i64 numbers = copy_bytes(in[0], tokens, DType::i64);
+  return numbers + std::max(numbers + copy_bytes(out[0], tokens, out[0].dtype), 3 * allocated(tokens));
+}
+
+// The same of the gradients, in the accumulator's dtype, and which of them other ranks' rows have.
+i64 EmbeddingDw::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  return 2 * copy_bytes(in[1], tokens, DType::i64) + copy_bytes(in[0], tokens, out[0].dtype) + allocated(tokens);
 }
 
 }  // namespace switchyard::ir

@@ -17,6 +17,7 @@ class Embedding final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "T, v h -> T h"; }
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 };
 
 /// inputs dy, ids; accumulator dtable
@@ -27,6 +28,7 @@ class EmbeddingDw final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T h, T -> v h"; }
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 };
 
 }  // namespace switchyard::ir

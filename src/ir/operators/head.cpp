@@ -45,14 +45,26 @@ i64 logit_room(std::span<const Type> in, const CallSize& size) {
   return allocated(rows_of_chunk(size) * in[1].shape.size[0] * size_of(in[1].dtype));
 }
 
-// A chunk has one statistic a token and two more, and in bf16 two copies of some rows of logits in fp32, where no
-// kernel of ours reads them.
-i64 chunk_bytes(std::span<const Type> in, const CallSize& size) {
-  const i64 rows = rows_of_chunk(size), statistic = rows * size_of(in[3].dtype),
-            copied = std::min(rows, HeadLoss::kChunk) * in[1].shape.size[0];
-  const i64 copies =
-      in[1].dtype == DType::bf16 && !size.element_kernels ? 2 * allocated(copied * size_of(DType::f32)) : 0;
-  return allocated(statistic) + allocated(2 * statistic) + copies;
+// A chunk has one statistic a token and two more. Operators of libtorch take a number for each token besides, and
+// whether it counts; where no kernel of ours reads logits, also two wide copies of some rows, and the columns of
+// labels. with_weight: the product with the weight's gradient comes then.
+i64 chunk_bytes(std::span<const Type> in, const CallSize& size, bool with_weight) {
+  const i64 rows = rows_of_chunk(size), statistic = rows * size_of(in[3].dtype), vocabulary = in[1].shape.size[0];
+  i64 temporaries = 0;
+  if (by_operators(in, size)) {
+    const i64 read = size.element_kernels ? rows : std::min(rows, HeadLoss::kChunk);
+    temporaries = allocated(read * size_of(in[3].dtype)) + allocated(read);
+    if (!size.element_kernels)
+      temporaries += 2 * allocated(read * vocabulary * size_of(in[3].dtype)) + allocated(read * size_of(DType::i64));
+  }
+  if (with_weight) {
+    const Type logits = tokens_by(in[1].dtype, vocabulary, {}), gradient{in[3].dtype, in[1].shape};
+    CallSize chunk = size;
+    chunk.tokens = rows;
+    temporaries =
+        std::max(temporaries, LinearDw(1).workspace(std::vector{logits, in[0]}, std::vector{gradient}, chunk));
+  }
+  return allocated(statistic) + allocated(2 * statistic) + temporaries;
 }
 
 }  // namespace
@@ -71,7 +83,7 @@ LayoutRule Head::layout(const LayoutQuery& query) const {
 Cost Head::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 1); }
 
 i64 Head::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return logit_room(in, size) + chunk_bytes(in, size);
+  return logit_room(in, size) + chunk_bytes(in, size, false);
 }
 
 std::optional<StatisticSums> Head::statistic_sums(bool on_device) const { return HeadLoss().statistic_sums(on_device); }
@@ -102,7 +114,7 @@ Cost HeadLoss::cost(std::span<const Type> in, std::span<const Type> out) const {
 }
 
 i64 HeadLoss::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return logit_room(in, size) + chunk_bytes(in, size);
+  return logit_room(in, size) + chunk_bytes(in, size, true);
 }
 
 Halves HeadLoss::halves() const { return {std::make_shared<HeadLossDx>(), std::make_shared<LinearDw>(1)}; }
@@ -129,7 +141,7 @@ LayoutRule HeadLossDx::layout(const LayoutQuery& query) const {
 Cost HeadLossDx::cost(std::span<const Type> in, std::span<const Type> out) const { return products(in, out, 2); }
 
 i64 HeadLossDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  return chunk_bytes(in, size);
+  return chunk_bytes(in, size, false);
 }
 
 std::optional<StatisticSums> HeadLossDx::statistic_sums(bool on_device) const {

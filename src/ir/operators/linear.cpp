@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/allocation.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::ir {
@@ -87,13 +88,18 @@ Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
 i64 Linear::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 
-// On a CPU, operands in bf16 with accumulators in fp32: copies of the operands, or the product before it is added.
+// On a CPU, copies of operands in bf16 in the dtype of the accumulators: of the gradients, which are one matrix, and of
+// the input.
 i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
   if (in[0].dtype == out[0].dtype || size.sequences > 0) return 0;
-  i64 operands = 0, product = 0;
-  for (const Type& type : in) operands += elements(type, {size.tokens});
-  for (const Type& type : out) product += elements(type, {size.tokens});
-  return std::max(operands, product) * size_of(out[0].dtype);
+  i64 gradients = 0;
+  for (const Type& type : in.first(in.size() - 1)) gradients += elements(type, {size.tokens}) * size_of(out[0].dtype);
+  return allocated(gradients) + copy_bytes(in.back(), size.tokens, out[0].dtype);
+}
+
+// A copy in the accumulator's dtype, and its sum.
+i64 BiasDw::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  return copy_bytes(in[0], tokens, out[0].dtype) + copy_bytes(out[0], tokens, out[0].dtype);
 }
 
 std::vector<int> Linear::adjacent_outputs() const { return weights_ > 1 ? numbers(0, weights_) : std::vector<int>{}; }

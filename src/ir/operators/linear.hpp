@@ -68,6 +68,7 @@ class BiasDw final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T o -> o"; }
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 };
 
 }  // namespace switchyard::ir

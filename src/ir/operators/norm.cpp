@@ -1,5 +1,7 @@
 #include "ir/operators/norm.hpp"
 
+#include <algorithm>
+
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
 
@@ -9,8 +11,6 @@ namespace {
 Type statistics(DType state, i64 columns, std::vector<i64> alignments) {
   return tokens_by(state, columns, std::move(alignments));
 }
-
-DType state_of(DType compute) { return compute == DType::f64 ? DType::f64 : DType::f32; }
 
 // The input's gradient so far is added in the same pass.
 int take(std::vector<int>& existing) {
@@ -30,6 +30,8 @@ std::string over_features(std::string labels, const LayoutQuery& query, size_t i
 i64 bytes_of_sums(std::span<const Type> in, i64 features, i64 tokens, i64 per_token) {
   return in[1].shape.size[1] < features ? allocated(per_token * tokens * size_of(in[3].dtype)) : 0;
 }
+
+i64 weight_or_constant(const Type& weight) { return std::max(wide_bytes(weight, 0), kConstantBytes); }
 
 }  // namespace
 
@@ -52,6 +54,11 @@ std::string RmsNorm::labels(const LayoutQuery& query) const {
 std::optional<StatisticSums> RmsNorm::statistic_sums(bool) const {
   if (group_ > 0) return std::nullopt;
   return StatisticSums{.cut = 0, .dim = 1, .statistics = 3, .per_token = {1}};
+}
+
+// The input, what it becomes, a statistic of each row, and the weight, or a constant for the statistic.
+i64 RmsNorm::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  return 2 * wide_bytes(in[0], tokens) + wide_bytes(out[1], tokens) + weight_or_constant(in[1]);
 }
 
 std::vector<int> RmsNorm::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
@@ -86,6 +93,16 @@ i64 RmsNormDx::workspace(std::span<const Type> in, std::span<const Type> out, co
   return sums + Operator::workspace(in, out, size);
 }
 
+// The normal input, the weighted gradient, their product, what is subtracted, the difference, and a mean of each row.
+i64 RmsNormDx::temporaries(std::span<const Type> in, std::span<const Type>, i64 tokens) const {
+  return 5 * wide_bytes(in[1], tokens) + wide_bytes(in[3], tokens);
+}
+
+// Gradient, input, the normal input, their product, and its sum.
+i64 RmsNormDw::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  return 4 * wide_bytes(in[1], tokens) + wide_bytes(out[0], tokens);
+}
+
 std::string RmsNormDw::labels(const LayoutQuery& query) const {
   return per_head_ ? "~T n, T n, T n -> d" : over_features("T h!, @T h!, T one -> h", query, 1);
 }
@@ -95,6 +112,11 @@ std::vector<Type> LayerNorm::shape(std::span<const Type> in) const {
         in[0].shape.size[1]);
   const Type column = statistics(state_of(in[0].dtype), 1, {});
   return {in[0], column, column};
+}
+
+// As RmsNorm, and the centred input and its mean.
+i64 LayerNorm::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  return 3 * wide_bytes(in[0], tokens) + 2 * wide_bytes(out[1], tokens) + weight_or_constant(in[1]);
 }
 
 std::vector<int> LayerNorm::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
@@ -133,6 +155,16 @@ std::optional<StatisticSums> LayerNormDx::statistic_sums(bool) const {
 
 i64 LayerNormDx::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
   return bytes_of_sums(in, features_, size.tokens, 2) + Operator::workspace(in, out, size);
+}
+
+// As RmsNormDx, with two means of each row.
+i64 LayerNormDx::temporaries(std::span<const Type> in, std::span<const Type>, i64 tokens) const {
+  return 5 * wide_bytes(in[1], tokens) + 2 * wide_bytes(in[3], tokens);
+}
+
+// Gradient, normal input, their product, and its sum.
+i64 LayerNormDw::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
+  return 3 * wide_bytes(in[1], tokens) + wide_bytes(out[0], tokens);
 }
 
 std::string LayerNormDw::labels(const LayoutQuery& query) const {

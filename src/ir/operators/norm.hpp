@@ -21,6 +21,7 @@ class RmsNorm final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override;
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 
  private:
   double eps_;
@@ -39,6 +40,7 @@ class RmsNormDx final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override;
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 
  private:
   bool per_head_, residual_;
@@ -53,6 +55,7 @@ class RmsNormDw final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override;
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 
  private:
   bool per_head_;
@@ -71,6 +74,7 @@ class LayerNorm final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override;
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 
  private:
   double eps_;
@@ -86,6 +90,7 @@ class LayerNormDx final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override;
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 
  private:
   bool residual_;
@@ -100,6 +105,7 @@ class LayerNormDw final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override;
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 };
 
 }  // namespace switchyard::ir

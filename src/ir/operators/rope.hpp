@@ -24,6 +24,7 @@ class Rope final : public Operator {
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T h, T -> T h"; }
+  i64 temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const override;
 
  private:
   i64 head_dim_;

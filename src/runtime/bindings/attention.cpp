@@ -33,9 +33,10 @@ bool is_flash(const KernelCall& call, DType compute, int head_dim) {
   return !call.feeds.flash.empty() && ir::fits_flash_attention(compute, head_dim);
 }
 
-// Chooses the weights kept by dropout. Rows are a document's queries; column numbers count heads and keys.
-void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
+// Dropout of the weights, document by document. Rows are a document's queries; column numbers count heads and keys.
+void drop_weights(KernelCall& call, int site, double p) {
   constexpr i64 kMostKeys = i64{1} << 32;
+  const at::Tensor &weights = call.out[1], &kept = call.out[2];
   const i64 first = call.first_row(call.instr.out[2]);
   i64 at = 0;
   for (const kernels::AttentionBlock& block : call.feeds.blocks[0]) {
@@ -46,6 +47,8 @@ void choose_weights(KernelCall& call, at::Tensor& kept, int site, double p) {
           at::arange((first + head) * kMostKeys, (first + head) * kMostKeys + L, call.feeds.keys.options());
       kernels::dropout_choice(part, call.feeds.keys.narrow(0, block.q, L), columns, site, p);
     }
+    at::Tensor dropped = call.out[3].narrow(1, at, L * L);
+    kernels::dropout(dropped, weights.narrow(1, at, L * L), kept.narrow(1, at, L * L), p);
     at += L * L;
   }
 }
@@ -100,10 +103,7 @@ void run_unfused_attention(KernelCall& call) {
   const auto& op = call.op<ir::UnfusedAttention>();
   const int D = static_cast<int>(op.head_dim());
   kernels::attention_weights(call.out[1], call.in[0], call.in[1], call.feeds.blocks[0], D, scale_of(D));
-  if (op.dropout() > 0) {
-    choose_weights(call, call.out[2], op.site(), op.dropout());
-    kernels::dropout(call.out[3], call.out[1], call.out[2], op.dropout());
-  }
+  if (op.dropout() > 0) drop_weights(call, op.site(), op.dropout());
   kernels::weigh_values(call.out[0], op.dropout() > 0 ? call.out[3] : call.out[1], call.in[2], call.feeds.blocks[0], D);
 }
 

@@ -1,7 +1,6 @@
 #include "kernels/linear.hpp"
 
 #include <ATen/ops/as_strided.h>
-#include <ATen/ops/cat.h>
 
 #include "base/errors.hpp"
 #include "ir/operators/linear.hpp"
@@ -41,9 +40,10 @@ void run_linear(KernelCall& call) {
   const bool adds_bias = op.bias() && call.instr.first_partial[static_cast<size_t>(call.position)];
   const int n = op.weights();
   if (n > 1) {
-    at::Tensor y = fused(call.out, 1), w = fused(slice(call.in, 1, n), 0);
-    if (y.defined() && w.defined()) {
-      kernels::linear(y, call.in[0], w, adds_bias ? at::cat(slice(call.in, 1 + n, n)) : at::Tensor());
+    at::Tensor y = fused(call.out, 1), w = fused(slice(call.in, 1, n), 0),
+               bias = adds_bias ? fused(slice(call.in, 1 + n, n), 0) : at::Tensor();
+    if (y.defined() && w.defined() && bias.defined() == adds_bias) {
+      kernels::linear(y, call.in[0], w, bias);
       return;
     }
   }

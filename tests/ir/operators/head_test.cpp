@@ -72,12 +72,16 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
   EXPECT_EQ(HeadLoss().cost(in, out).flops_per_token, 3 * 2 * 6400);
   EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * (4 * 2 + 18 * 4))
       << "passes over logits in bf16 and copies in fp32";
-  EXPECT_EQ(HeadLoss().workspace(in, out, {4096, 0}), 512 * (100 * (2 + 2 * 4) + 3 * 4)) << "a chunk of 512 tokens";
+  EXPECT_EQ(HeadLoss().workspace(in, out, {4096, 0}), 512 * (100 * (2 + 2 * 4) + 3 * 4 + 4 + 1 + 8))
+      << "a chunk of 512 tokens";
   EXPECT_EQ(HeadLoss().workspace(in, out, {.tokens = 4096, .sequences = 1, .element_kernels = true}),
-            4096 * (100 * 2 + 3 * 4))
+            4096 * (100 * 2 + 3 * 4 + 4 + 1))
       << "the larger chunk of a device, no copies";
-  EXPECT_EQ(HeadLoss().workspace(in, out, {10, 0}), 2048 + 2 * 4032 + 64 + 128)
+  EXPECT_EQ(HeadLoss().workspace(in, out, {10, 0}), 2048 + 2 * 4032 + 64 + 128 + (64 + 64 + 128))
       << "each block as the allocator rounds it";
+  const std::vector<Type> wide = {tokens_by(DType::bf16, 256, {}), matrix(100, 256), in[2], in[3]};
+  EXPECT_EQ(HeadLoss().workspace(wide, HeadLoss().shape(wide), {4096, 0}), 512 * (100 * 2 + 3 * 4 + (100 + 256) * 4))
+      << "both operands of the weight's gradient";
 }
 
 TEST(HeadLoss, and_its_first_half_give_the_loss_and_sum_over_the_rows_of_the_weight) {
@@ -110,7 +114,7 @@ TEST(HeadLoss, comes_apart_into_halves_with_the_gradient_of_the_logits_between_t
   EXPECT_EQ(inputs.bytes_after_per_token + weights.bytes_after_per_token, whole.bytes_after_per_token);
   EXPECT_EQ(weights.bytes_accumulated, whole.bytes_accumulated);
   EXPECT_EQ(inputs.bytes_accumulated, 0);
-  EXPECT_EQ(halves.inputs->workspace(in, out, {4096, 0}), 512 * (2 * 4 * 100 + 3 * 4))
+  EXPECT_EQ(halves.inputs->workspace(in, out, {4096, 0}), 512 * (2 * 4 * 100 + 3 * 4 + 4 + 1 + 8))
       << "the logits lie in the result";
   EXPECT_FALSE(Head().halves().inputs);
 }

@@ -54,7 +54,8 @@ TEST(RmsNorm, has_features_cut_where_its_weight_and_input_are) {
 
 TEST(Norms, make_room_for_sums_where_a_rank_has_some_features_only) {
   const auto gradient = [](const Operator& op, i64 columns, size_t statistics) {
-    std::vector<Type> in = {tokens_by(DType::f32, columns, {}), tokens_by(DType::f32, columns, {}), vector(columns)};
+    const Type rows = tokens_by(DType::f32, columns, {});
+    std::vector<Type> in = {rows, rows, {DType::f32, {{columns}, {{}}}}};
     in.insert(in.end(), statistics, tokens_by(DType::f32, 1, {}));
     const std::vector<Type> out = {in[0]};
     return op.workspace(in, out, {100, 100});
