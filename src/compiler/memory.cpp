@@ -376,7 +376,8 @@ class Replay {
                        .seen_keys = rows,
                        .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring,
                        .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0,
-                       .element_kernels = plans_.how().element_kernels};
+                       .element_kernels = plans_.how().element_kernels,
+                       .in_ring = compiled(t).ring_ranks(t.replica()) > 1};
     const i64 weights = allocated(T * size_of(DType::f64));
     const i64 ends = compute_ == size_of(DType::bf16) ? 2 * it->second.size.sequences * size_of(DType::i32) : 0;
     it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) + allocated(ends);

@@ -28,12 +28,13 @@ struct Cost {
 /// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; with
 /// ring attention the rows of memory for keys of other ring ranks, 0 where none come, and whether attention is computed
 /// block by block as they come. sequences: on a device, about those that flash attention has; 0: on a CPU.
-/// element_kernels: the device has kernels of ours for elements (kernels/element_works.hpp).
+/// element_kernels: the device has kernels of ours for elements (kernels/element_works.hpp). in_ring: other ring ranks
+/// may see the rank's keys.
 struct CallSize {
   i64 tokens = 0, longest = 0, seen_keys = 0;
   bool in_steps = false;
   i64 sequences = 0;
-  bool element_kernels = false;
+  bool element_kernels = false, in_ring = false;
   auto operator<=>(const CallSize&) const = default;
 };
 

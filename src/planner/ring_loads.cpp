@@ -144,7 +144,8 @@ double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, doub
 ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {
   if (p.ring() == 1) return {capacity, longest};
   const i64 share = (capacity + p.ring() - 1) / p.ring(), most = share + share / 32;
-  return {most, longest, std::min(capacity, 2 * most), true};
+  return {
+      .tokens = most, .longest = longest, .seen_keys = std::min(capacity, 2 * most), .in_steps = true, .in_ring = true};
 }
 
 StageMesh timed_mesh(const Placement& placement, const PackedSequence& micro_batch) {

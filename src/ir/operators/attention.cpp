@@ -229,8 +229,8 @@ i64 AttentionDx::workspace(std::span<const Type> in, std::span<const Type>, cons
   const i64 seen = pair_bytes(in[2], size.seen_keys, in[2].dtype), gradients = pair_bytes(in[2], size.seen_keys, state);
   if (!by_operators(in, size)) return seen + gradients + wide_bytes(in[5], size.tokens);
   const bool flash = is_flash(in[1], size, head_dim_), other_dtype = in[1].dtype != state;
-  const bool sums_first = size.in_steps || (size.seen_keys == 0 && !flash);
-  const i64 sums = other_dtype && (size.seen_keys > 0 || !flash) ? pair_bytes(in[2], size.tokens, state) : 0;
+  const bool sums_first = size.in_steps || size.seen_keys == 0;
+  const i64 sums = other_dtype && (size.in_ring || !flash) ? pair_bytes(in[2], size.tokens, state) : 0;
   const i64 kernel = seen + (flash ? flash_backward_workspace(in[1], in[2], size, head_dim_)
                                    : operator_backward_workspace({in[1], in[2], head_dim_, size.longest},
                                                                  other_dtype && !size.in_steps));

@@ -94,6 +94,10 @@ TEST(Attention, stores_no_scores_on_devices) {
               (300 + 3 * 128) * 8 * (32 + 1) * 4 + 300 * 128 * 2 + 2 * 300 * (64 + 128) * 2)
         << "sums in fp32 in rows of 32, gradients, those of keys for each query head, too";
   }
+  const CallSize alone{300, 100, 0, false, 3}, first{300, 100, 0, false, 3, false, true};
+  EXPECT_EQ(AttentionDx(16, 4).workspace(back, gradients, first),
+            AttentionDx(16, 4).workspace(back, gradients, alone) + 2 * 300 * 64 * 4)
+      << "sums of gradients that other ring ranks send";
   const std::vector<Type> other = types(DType::f32);
   EXPECT_GT(AttentionDx(16, 4).workspace(other, gradients, {300, 300, 0, false, 3}),
             AttentionDx(16, 4).workspace(other, gradients, {300, 100, 0, false, 3}))
