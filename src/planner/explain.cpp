@@ -110,6 +110,10 @@ void faster(cluster::Device& device) {
       for (cluster::MeasuredAttention& one : table.attention)
         for (double* time : {&one.per_row, &one.per_pair, &one.per_square}) *time /= 2;
     }
+  for (auto& [name, codec] : device.codecs) {
+    for (BytesPerSecond* rate : {&codec.encode, &codec.decode}) rate->count *= 2;
+    codec.message = {codec.message.count / 2};
+  }
 }
 
 }  // namespace

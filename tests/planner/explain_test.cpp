@@ -113,6 +113,17 @@ TEST(Explain, devices_twice_as_quick_halve_what_they_take) {
             format_duration(Seconds{measured / 2}) + " (-50.0%), the same plan");
 }
 
+// Almost all time goes into slow links, and into the codec that shortens their messages.
+TEST(Explain, devices_twice_as_quick_encode_twice_as_quick) {
+  Request request = request_of(1);
+  request.hardware.intra_host = {{}, {1e6}};
+  request.limits = {.stage_ranks = {1}, .pp = {1}, .most_head_layers = 0, .recompute = {config::Recompute::none}};
+  request.allowed.gradients = codecs::Codec::int8;
+  request.hardware.device.codecs["int8"] = {{1e7}, {1e7}, {}};
+  const std::string text = answer(told(request, 1), "devices twice as fast");
+  EXPECT_LT(std::stod(text.substr(text.find('(') + 1)), -10) << text;
+}
+
 TEST(Explain, lines_fit_100_columns_and_a_search_that_is_cut_off_proves_nothing) {
   const Planner planner(request_of(2));
   const Found found = planner.plan(3);
