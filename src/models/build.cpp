@@ -35,7 +35,7 @@ int add_bias(ir::Graph& graph, const Product& product) {
   return graph.add_param({.name = product.name + "bias",
                           .shape = {{product.rows}, {product.row_cuts}},
                           .unit = product.unit,
-                          .group = product.group.empty() ? "" : product.group + ".bias",
+                          .group = product.group.empty() ? "" : product.group + "_bias",
                           .roles = {product.row_role},
                           .file = {in_file(product, "bias"), false, product.file.first}});
 }
