@@ -139,7 +139,7 @@ report::Run run_of(const fs::path& folder, const std::string& cluster) {
     if (!fs::exists(folder / file))
       user_error("{} has no {}, so it is not a run folder. Name a folder that `switchyard train --out` wrote.",
                  folder.string(), file);
-  const config::Job job = open_job((folder / "job.toml").string());
+  const config::Job job = open_run(folder);
   report::Run run = measured_run(folder, job, cluster);
   const fs::path path = folder / "plan.json";
   if (!fs::exists(path)) return run;

@@ -397,7 +397,6 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
   }
 }
 
-/// Takes as many hosts as the ranks need, or a part of one host.
 /// Keeps as many devices as there are ranks, in whole hosts or part of one host; returns what is wrong, or "".
 /// hosts_given: whether there are no more hosts than it has.
 std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
@@ -408,9 +407,9 @@ std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
   if (hosts_given && ranks > capacity) {
     const auto s = [](i64 number) { return number == 1 ? "" : "s"; };
     return fmt::format(
-        "{} ranks don't fit on {} host{} with {} device{}{}. Use at most {} rank{}, or a cluster of {} hosts.", ranks,
+        "{} ranks don't fit on {} host{} with {} device{}{}. Use at most {} rank{}, or a cluster of {} hosts{}.", ranks,
         hardware.hosts, s(hardware.hosts), devices, s(devices), hardware.hosts == 1 ? "" : " each", capacity,
-        s(capacity), needed);
+        s(capacity), needed, hardware.inter_host ? "" : " with [links.inter_host]");
   }
   if (ranks > devices && ranks % devices != 0)
     return fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.", ranks,

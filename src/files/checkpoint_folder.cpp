@@ -322,7 +322,7 @@ std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
   AbandonedLine line;
   line.folder = free_abandoned(run);
   const fs::path aside = make_checkpoints_aside(run, line.folder);
-  for (const char* name : {kLog, kValidations, "job.toml", "plan.json", "timeline.json"})
+  for (const char* name : {kLog, kValidations, "job.toml", kRunModel, "plan.json", "timeline.json"})
     if (fs::exists(run / name)) write_text(line.folder / name, read_text(run / name));
   if (fs::exists(run / kWandbId)) move_to(run / kWandbId, line.folder / kWandbId);  // the new line is another run there
   for (const CheckpointPlace& place : later) line.steps.push_back(place.step);
@@ -341,7 +341,8 @@ bool holds_run(const fs::path& run) {
 
 fs::path set_aside(const fs::path& run) {
   const fs::path folder = free_abandoned(run);
-  std::vector<fs::path> moved{"job.toml", kValidations, "plan.json", "timeline.json", "report.html", kWandbId, "wandb"};
+  std::vector<fs::path> moved{"job.toml",      kRunModel,     kValidations, "plan.json",
+                              "timeline.json", "report.html", kWandbId,     "wandb"};
   for (const auto& item : fs::directory_iterator(run))
     if (item.path().filename().string().starts_with("events.out.tfevents.")) moved.push_back(item.path().filename());
   moved.emplace_back(kLog);  // last: after a kill the folder still holds a run

@@ -20,6 +20,9 @@
 
 namespace switchyard::files {
 
+/// In a run folder: the config.json of model.path as it was when the run began.
+inline constexpr const char* kRunModel = "model.json";
+
 /// Where a run draws next from a corpus. source: its name; empty if it is the only one and has none. documents, tokens:
 /// of the whole corpus; 0 where an earlier version did not keep them.
 struct DataPlace {

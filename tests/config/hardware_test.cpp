@@ -467,7 +467,7 @@ TEST(LoadHardware, an_unknown_name_lists_the_known_ones) {
             "clusters/a100-80g.toml: 12 ranks are not a whole number of hosts with 8 devices each. Use 8 or 16 ranks.");
   EXPECT_EQ(message_of([] { load_hardware("demo", 8); }),
             "clusters/demo.toml:4: 8 ranks don't fit on 1 host with 4 devices. Use at most 4 ranks, or a cluster of 2 "
-            "hosts.");
+            "hosts with [links.inter_host].");
 }
 
 TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {

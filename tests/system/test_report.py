@@ -247,6 +247,21 @@ def test_documents_are_those_that_were_trained_whatever_lengths_the_job_is_plann
     assert run["notes"] == []
 
 
+def test_a_run_has_its_page_when_the_model_that_it_started_from_is_gone(job, run_folder, tmp_path, corpus):
+    start, out = tmp_path / "start", tmp_path / "run"
+    shutil.copytree(max((run_folder / "checkpoints").glob("step-*")) / "model", start)
+    other = tiny.write_job(tmp_path / "job.toml", corpus, BUCKETS, model={"path": str(start)},
+                           run={"ranks": 4, "precision": "fp32", "steps": 3, "checkpoint_every": 1})
+    tiny.train(other, "--out", out)
+    before = page_of(out)
+    start.rename(tmp_path / "gone")
+    assert page_of(out) == before and before["notes"] == []
+    (tmp_path / "gone").rename(start)
+    tiny.train(other, "--out", out, "--resume", out / "checkpoints/step-00000002")
+    shutil.rmtree(start)
+    assert len(page_of(out / "abandoned-1")["buckets"]) == len(page_of(out)["buckets"]) == len(BUCKETS)
+
+
 def test_a_run_that_went_back_before_its_traced_step_has_a_page(job, tmp_path):
     out, keep = tmp_path / "run", ["--set", "run.checkpoint_every=1", "--set", "run.trace_step=3"]
     tiny.train(job, "--out", out, *keep)
