@@ -74,7 +74,7 @@ void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const st
 /// local message (src == dst) adds the running sum into the `to` shard. Throws unless every destination element ends
 /// with every partial of `from` exactly once.
 void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
-/// The same for rounds that lie apart.
+/// The same for rounds that lie apart. verify_copied: what a destination's rank held in `from` has a local message.
 using RoundSpans = std::span<const std::span<const Msg>>;
 void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
 void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);

@@ -145,7 +145,9 @@ void each_distinct(const std::vector<std::vector<Timed>>& messages, const std::v
     std::ranges::for_each(tensors, verify);
 }
 
-void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to, size_t tensor) {
+/// What a rank holds in `from` needs a local message if `local`.
+void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to, size_t tensor,
+                 bool local) {
   const Board board(messages, from, to);
   std::vector<int> since(board.ranks * board.grid.cells(), kNever);
   std::vector<bool> placed(since.size());
@@ -155,8 +157,12 @@ void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const
   for (const Timed& timed : messages) replay_copy_message(board, *timed.msg, timed.round, since, placed);
   for (const Shard& shard : to.shards) {
     board.grid.each_cell(shard.box, [&](size_t cell) {
-      check(since[board.index(shard.rank, cell)] != kNever, "tensor {} box {} never reaches rank {}", tensor,
-            board.grid.cell(cell), shard.rank);
+      const size_t index = board.index(shard.rank, cell);
+      check(since[index] != kNever, "tensor {} box {} never reaches rank {}", tensor, board.grid.cell(cell),
+            shard.rank);
+      if (local && since[index] == 0 && !placed[index])
+        throw InternalError(fmt::format("tensor {} box {} is not copied on rank {}, which holds it", tensor,
+                                        board.grid.cell(cell), shard.rank));
     });
   }
 }
@@ -214,6 +220,8 @@ class SumReplay {
         holds_(running_.size()),
         result_(board.grid.cells(), Additions::kNothing) {
     for (const Shard& shard : board.from.shards) {
+      check(shard.partial >= 0 && shard.partial < board.from.partials, "tensor {} has partial {} of {} on rank {}",
+            tensor, shard.partial, board.from.partials, shard.rank);
       board.grid.each_cell(shard.box, [&](size_t cell) {
         const size_t index = board.index(shard.rank, cell);
         check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, board.grid.cell(cell),
@@ -398,6 +406,16 @@ class ExchangeReplay {
   std::map<At, Sum> held_;
 };
 
+void verify_copies(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to, bool local) {
+  check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
+  const auto messages = by_tensor(rounds, to.size());
+  each_distinct(messages, from, to, [&](size_t t) {
+    check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
+          from[t].partials, to[t].partials);
+    replay_copy(messages[t], from[t], to[t], t, local);
+  });
+}
+
 }  // namespace
 
 void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to) {
@@ -405,13 +423,7 @@ void verify_exchange(const Exchange& exchange, const ShardMap& from, const Shard
 }
 
 void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
-  const auto messages = by_tensor(rounds, to.size());
-  each_distinct(messages, from, to, [&](size_t t) {
-    check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
-          from[t].partials, to[t].partials);
-    replay_copy(messages[t], from[t], to[t], t);
-  });
+  verify_copies(rounds, from, to, true);
 }
 
 void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
@@ -433,7 +445,7 @@ void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const s
 }
 
 void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  verify_copied(spans_of(plan), from, to);
+  verify_copies(spans_of(plan), from, to, false);
 }
 
 void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 #include "layout/reshard.hpp"
 #include "replay.hpp"
@@ -14,22 +15,12 @@ Box range(i64 lo, i64 hi) { return {1, {lo}, {hi}}; }
 Shard shard(int rank, i64 lo, i64 hi, int partial = 0) { return {rank, partial, range(lo, hi)}; }
 ShardMap map(std::vector<Shard> shards, int partials = 1) { return {plain({8}), partials, std::move(shards)}; }
 
+std::string proved_or(const std::string& error) { return error == "no error" ? "proved" : error; }
 std::string copy_error(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
-  try {
-    verify_copy(plan, {from}, {to});
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  return "proved";
+  return proved_or(message_of<InternalError>([&] { verify_copy(plan, {from}, {to}); }));
 }
-
 std::string sum_error(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
-  try {
-    verify_sum(plan, {from}, {to});
-  } catch (const InternalError& error) {
-    return error.what();
-  }
-  return "proved";
+  return proved_or(message_of<InternalError>([&] { verify_sum(plan, {from}, {to}); }));
 }
 
 const ShardMap kFrom = map({shard(0, 0, 8)}), kTo = map({shard(1, 0, 8), shard(2, 0, 8)});
@@ -43,6 +34,16 @@ TEST(VerifyCopy, what_a_rank_holds_needs_no_message_but_may_have_a_local_one) {
   EXPECT_EQ(copy_error({{{{0, 0, 0, range(2, 6)}}}}, kFrom, map({shard(0, 2, 6)})), "proved");
   EXPECT_THAT(copy_error({{{{0, 0, 0, range(2, 6)}, {0, 0, 0, range(2, 3)}}}}, kFrom, map({shard(0, 2, 6)})),
               HasSubstr("placed twice"));
+}
+
+TEST(VerifyCopy, of_rounds_that_lie_apart_wants_local_messages) {
+  const auto error = [](const std::vector<Msg>& round, const ShardMap& to) {
+    return message_of<InternalError>([&] { verify_copied(std::vector<std::span<const Msg>>{round}, {kFrom}, {to}); });
+  };
+  EXPECT_EQ(error({{0, 0, 0, range(2, 6)}}, map({shard(0, 2, 6)})), "no error");
+  EXPECT_EQ(error({{0, 1, 0, range(2, 6)}}, map({shard(1, 2, 6)})), "no error");
+  EXPECT_EQ(error({{0, 0, 0, range(2, 5)}}, map({shard(0, 2, 6)})),
+            "tensor 0 box [5,6) is not copied on rank 0, which holds it");
 }
 
 TEST(VerifyCopy, finds_what_never_arrives) {
@@ -124,6 +125,12 @@ TEST(VerifySum, refuses_overlapping_sources_several_owners_and_several_partials)
               HasSubstr("box [4,8) is in two source shards of rank 0"));
   EXPECT_THAT(sum_error({}, kPartials, kTo), HasSubstr("held by ranks 1 and 2"));
   EXPECT_THAT(sum_error({}, kPartials, kPartials), HasSubstr("summed into 3 partials"));
+}
+
+TEST(VerifySum, refuses_a_partial_that_the_map_does_not_have) {
+  for (const int partial : {-1, 2})
+    EXPECT_EQ(sum_error({}, map({shard(0, 0, 8, 0), shard(1, 0, 8, partial)}, 2), kOwner),
+              fmt::format("tensor 0 has partial {} of 2 on rank 1", partial));
 }
 
 TEST(VerifyCopy, finds_the_one_wrong_tensor_among_equal_ones) {
