@@ -33,16 +33,9 @@ struct Timed {
   size_t round;
 };
 
-std::vector<std::span<const Msg>> spans_of(const Rounds& plan) { return {plan.rounds.begin(), plan.rounds.end()}; }
-
 /// The messages of each tensor in order of their rounds.
 std::vector<std::vector<Timed>> by_tensor(RoundSpans rounds, size_t tensors) {
-  std::vector<size_t> messages(tensors);
-  for (const std::span<const Msg> round : rounds)
-    for (const Msg& msg : round)
-      if (msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors) ++messages[static_cast<size_t>(msg.tensor)];
   std::vector<std::vector<Timed>> result(tensors);
-  for (size_t t = 0; t < tensors; ++t) result[t].reserve(messages[t]);
   for (size_t r = 0; r < rounds.size(); ++r) {
     for (const Msg& msg : rounds[r]) {
       check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor,
@@ -83,10 +76,7 @@ struct Board {
     const auto see = [&](int rank) { ranks = std::max(ranks, static_cast<size_t>(rank) + 1); };
     for (const Shard& shard : from.shards) see(shard.rank);
     for (const Shard& shard : to.shards) see(shard.rank);
-    for (const Timed& timed : messages) {
-      see(timed.msg->src);
-      see(timed.msg->dst);
-    }
+    for (const Timed& timed : messages) see(timed.msg->dst);
   }
   static std::vector<Box> boxes(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to) {
     std::vector<Box> all;
@@ -145,9 +135,7 @@ void each_distinct(const std::vector<std::vector<Timed>>& messages, const std::v
     std::ranges::for_each(tensors, verify);
 }
 
-/// What a rank holds in `from` needs a local message if `local`.
-void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to, size_t tensor,
-                 bool local) {
+void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to, size_t tensor) {
   const Board board(messages, from, to);
   std::vector<int> since(board.ranks * board.grid.cells(), kNever);
   std::vector<bool> placed(since.size());
@@ -160,7 +148,7 @@ void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const
       const size_t index = board.index(shard.rank, cell);
       check(since[index] != kNever, "tensor {} box {} never reaches rank {}", tensor, board.grid.cell(cell),
             shard.rank);
-      if (local && since[index] == 0 && !placed[index])
+      if (since[index] == 0 && !placed[index])
         throw InternalError(fmt::format("tensor {} box {} is not copied on rank {}, which holds it", tensor,
                                         board.grid.cell(cell), shard.rank));
     });
@@ -265,14 +253,10 @@ class SumReplay {
  private:
   /// Whether the message adds into the destination shard, not into the receiver's running sum.
   bool is_final(const Msg& msg, size_t round) const {
-    size_t cells = 0, held = 0;
-    board_.grid.each_cell(msg.box, [&](size_t cell) {
-      ++cells;
-      if (holds_[board_.index(msg.dst, cell)]) ++held;
-    });
-    if (msg.src != msg.dst && held > 0) {
-      check_at(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg,
-               round);
+    bool held = false;
+    board_.grid.each_cell(msg.box, [&](size_t cell) { held = held || holds_[board_.index(msg.dst, cell)]; });
+    if (msg.src != msg.dst && held) {
+      check_at(board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg, round);
       return false;
     }
     check_at(board_.in_to(msg.dst, msg.box), "{}: the destination neither holds nor owns it", msg, round);
@@ -344,7 +328,7 @@ class ExchangeReplay {
         grid_.each_cell(piece.box, [&](size_t cell) {
           const auto held = held_.find({part.rank, piece.place, cell});
           check(held != held_.end(), "{}: the sender does not hold it then", what);
-          if (piece.peer != part.rank) read.insert({part.rank, piece.place, cell});
+          read.insert({part.rank, piece.place, cell});
           sums.push_back(held->second);
         });
       }
@@ -406,16 +390,6 @@ class ExchangeReplay {
   std::map<At, Sum> held_;
 };
 
-void verify_copies(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to, bool local) {
-  check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
-  const auto messages = by_tensor(rounds, to.size());
-  each_distinct(messages, from, to, [&](size_t t) {
-    check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
-          from[t].partials, to[t].partials);
-    replay_copy(messages[t], from[t], to[t], t, local);
-  });
-}
-
 }  // namespace
 
 void verify_exchange(const Exchange& exchange, const ShardMap& from, const ShardMap& to) {
@@ -423,7 +397,13 @@ void verify_exchange(const Exchange& exchange, const ShardMap& from, const Shard
 }
 
 void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  verify_copies(rounds, from, to, true);
+  check(from.size() == to.size(), "{} tensors become {}", from.size(), to.size());
+  const auto messages = by_tensor(rounds, to.size());
+  each_distinct(messages, from, to, [&](size_t t) {
+    check(from[t].partials == 1 && to[t].partials == 1, "tensor {} is copied with {} partials to {}", t,
+          from[t].partials, to[t].partials);
+    replay_copy(messages[t], from[t], to[t], t);
+  });
 }
 
 void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
@@ -442,14 +422,6 @@ void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const s
     }
     replay.finish();
   });
-}
-
-void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  verify_copies(spans_of(plan), from, to, false);
-}
-
-void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  verify_summed(spans_of(plan), from, to);
 }
 
 }  // namespace switchyard::layout

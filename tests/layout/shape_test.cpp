@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::layout {
@@ -39,7 +41,15 @@ TEST(Cut, more_parts_than_the_finest_alignment_has_pieces_leaves_some_empty) {
   EXPECT_THAT(sizes(32, {16}, 4), ElementsAre(0, 16, 0, 16));
 }
 TEST(Cut, nothing_is_cut_into_nothing) { EXPECT_THAT(sizes(0, {8}, 3), ElementsAre(0, 0, 0)); }
-TEST(Cut, a_part_out_of_range_is_a_bug) { EXPECT_THROW(cut_start(8, {}, 3, 2), InternalError); }
+TEST(Cut, a_part_out_of_range_is_a_bug) {
+  for (const auto& [n, part, parts] :
+       {std::tuple<i64, i64, i64>{8, 3, 2}, {8, -1, 2}, {8, 0, 0}, {8, 0, -1}, {-1, 0, 2}})
+    EXPECT_EQ(message_of<InternalError>([&, n = n, part = part, parts = parts] { cut_start(n, {}, part, parts); }),
+              fmt::format("part {} of {} of {} elements", part, parts, n));
+  for (const i64 alignment : {0, -8})
+    EXPECT_EQ(message_of<InternalError>([&] { cut_start(8, std::vector<i64>{alignment}, 0, 1); }),
+              fmt::format("alignment {} of a cut", alignment));
+}
 
 TEST(Cut, starts_rise_from_0_to_n_on_multiples_of_an_alignment) {
   std::mt19937 random(7);

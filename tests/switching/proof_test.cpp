@@ -375,6 +375,19 @@ TEST(Proof, finds_rounds_under_different_names) {
     }
 }
 
+TEST(Proof, is_of_any_order_of_names_but_not_without_those_of_tensors) {
+  Proven other = shared_switch();
+  MessageList& round = other.plan.units[1].moves.rounds[0];
+  round = {round.pattern(), round.ranks(), nullptr};
+  EXPECT_EQ(other.error(), "unit 1: its rounds have different names");
+  other = shared_switch();
+  MessageList& turned = other.plan.units[1].moves.rounds[0];
+  turned = {
+      std::make_shared<const layout::MessagePattern>(Messages{{2, 1, 0, elements(0, 8)}, {2, 0, 0, elements(0, 8)}}),
+      std::make_shared<const std::vector<int>>(std::vector<int>{2, 1, 0}), turned.tensors()};
+  EXPECT_EQ(other.error(), "no error");
+}
+
 TEST(Proof, wants_local_messages_for_what_ranks_hold) {
   const ShardMap whole = vector_of_8({part(0, 0, 8), part(1, 0, 8)});
   Proven plan =
