@@ -38,8 +38,7 @@ std::vector<std::vector<Timed>> by_tensor(RoundSpans rounds, size_t tensors) {
   std::vector<std::vector<Timed>> result(tensors);
   for (size_t r = 0; r < rounds.size(); ++r) {
     for (const Msg& msg : rounds[r]) {
-      check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor,
-            tensors);
+      check(static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor, tensors);
       check_at(!msg.box.empty(), "empty message: {}", msg, r);
       result[static_cast<size_t>(msg.tensor)].push_back({&msg, r});
     }
@@ -370,8 +369,8 @@ class ExchangeReplay {
         check(held != held_.end(), "box {} never reaches rank {}", grid_.cell(cell), shard.rank);
         Sum sum = held->second;
         std::ranges::sort(sum);
-        const auto [known, fresh] = results.try_emplace({cell, shard.partial}, sum);
-        check(fresh || known->second == sum, "box {} has partials {} on rank {}, {} on others", grid_.cell(cell), sum,
+        const auto known = results.try_emplace({cell, shard.partial}, sum).first;
+        check(known->second == sum, "box {} has partials {} on rank {}, {} on others", grid_.cell(cell), sum,
               shard.rank, known->second);
       });
     std::map<size_t, Sum> all;

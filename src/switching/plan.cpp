@@ -330,7 +330,7 @@ void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
         tensors, maps.compute_copy.size());
   for (const UnitMaps& unit : units) {
     for (const int tensor : unit.tensors)
-      check(tensor >= 0 && static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
+      check(static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
   }
 }
 

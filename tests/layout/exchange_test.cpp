@@ -509,6 +509,10 @@ TEST(VerifyExchange, finds_pieces_that_are_nowhere_or_in_the_wrong_memory) {
   wrong.receives[2][0] = received(0, 0, 6);
   EXPECT_EQ(wrong.error(), "step 0, box [0,6) from rank 0 to rank 2: not inside a shard of the sender");
   wrong = right;
+  wrong.sends[0][0] = sent(2, 5, 8);
+  wrong.receives[2][0] = received(0, 5, 8);
+  EXPECT_EQ(wrong.error(), "step 0, box [5,8) from rank 0 to rank 2: not inside a shard of the sender");
+  wrong = right;
   wrong.to[0].box = elements(0, 7);
   EXPECT_EQ(wrong.error(), "step 0, box [4,8) from rank 1 to rank 2: not inside a shard of the receiver");
   wrong = right;
@@ -555,6 +559,54 @@ TEST(VerifyExchange, lets_copies_add_in_any_order_but_wants_the_same_partials_in
   step.sends[1].pop_back();
   step.receives[0].pop_back();
   EXPECT_EQ(step.error(), "box [0,8) has partials [1] on rank 1, [0] on others");
+}
+
+ShardMap of_8(std::vector<Shard> shards, int partials = 1) { return {plain({8}), partials, std::move(shards)}; }
+
+TEST(Exchange, is_no_collective_where_a_rank_only_gives_something) {
+  ShardMap from = of_8({part_of_8(0, 0, 4), part_of_8(1, 4, 8)});
+  const ShardMap to = of_8({part_of_8(0, 0, 8), part_of_8(1, 0, 8)});
+  EXPECT_EQ(exchange(from, to).stretches.size(), 1u);
+  from.shards.push_back(part_of_8(2, 0, 4));
+  EXPECT_TRUE(exchange(from, to).stretches.empty());
+}
+
+TEST(ExchangeOverHosts, takes_partials_from_the_owner_then_its_host_then_hosts_that_contribute_in_any_case) {
+  const ShardMap to = of_8({part_of_8(0, 0, 8)});
+  const auto made = [&](const ShardMap& from, const std::vector<int>& host) {
+    Exchange exchange = exchange_over_hosts(from, to, host);
+    verify_exchange(exchange, from, to);
+    return exchange;
+  };
+  const Exchange gathered =
+      made(of_8({part_of_8(1, 0, 8, 0), part_of_8(2, 0, 8, 0), part_of_8(3, 0, 8, 1)}, 2), {0, 1, 2, 2});
+  EXPECT_EQ(sent_by(gathered, 1), 0) << "rank 3's host adds and sends both";
+  const Exchange near =
+      made(of_8({part_of_8(2, 0, 8, 0), part_of_8(1, 0, 8, 0), part_of_8(3, 0, 8, 1)}, 2), {0, 0, 1, 1});
+  EXPECT_EQ(sent_by(near, 1), 8);
+  EXPECT_EQ(sent_by(near, 2), 0);
+  const Exchange own = made(of_8({part_of_8(1, 0, 8, 0), part_of_8(0, 0, 8, 0), part_of_8(2, 0, 8, 1)}, 2), {0, 0, 1});
+  EXPECT_EQ(sent_by(own, 1), 0);
+  EXPECT_EQ(own.steps.size(), 1u) << "a lone partial of a host crosses as it is";
+  EXPECT_EQ(own.scratch, std::vector<std::vector<Box>>(3));
+}
+
+TEST(ExchangeOverHosts, that_brings_nothing_has_one_step_with_every_rank) {
+  const Exchange made =
+      exchange_over_hosts(of_8({part_of_8(0, 0, 8)}), of_8({part_of_8(1, 8, 8)}), std::vector<int>{0, 1});
+  ASSERT_EQ(made.steps.size(), 1u);
+  EXPECT_EQ(made.steps[0].parts.size(), 2u);
+}
+
+TEST(ExchangeOverHosts, refuses_what_it_cannot_do) {
+  const ShardMap whole = of_8({part_of_8(0, 0, 8)}), sum = of_8({part_of_8(0, 0, 8), part_of_8(1, 0, 8, 1)}, 2);
+  const auto error = [](const ShardMap& from, const ShardMap& to) {
+    return message_of<InternalError>([&] { exchange_over_hosts(from, to, std::vector<int>{0, 1}); });
+  };
+  EXPECT_EQ(error(whole, {plain({9}), 1, {part_of_8(1, 0, 8)}}), "exchange: shapes differ");
+  EXPECT_EQ(error(whole, sum), "exchange over hosts into 2 partials");
+  EXPECT_EQ(error(of_8({part_of_8(0, 0, 8)}, 2), whole), "exchange: rank 0 finds no holder of partial 1 for [0,8)");
+  EXPECT_EQ(quickest_exchange(whole, sum, std::vector<int>{0, 1}).steps.size(), 1u) << "goes directly";
 }
 
 }  // namespace

@@ -173,6 +173,8 @@ TEST(ShardMaps, expanded_rows_cut_each_block_over_further_axes_on_single_rows) {
 TEST(ShardMaps, rows_of_one_owner_that_touch_are_one_box) {
   const ShardMap map{plain({8}), 1, {shard(0, 0, 8), shard(0, 0, 4), shard(1, 6, 8)}};
   EXPECT_THAT(boxes(one_owner(map)), ElementsAre("0:[0,7)", "1:[7,8)"));
+  const ShardMap twice{plain({8}), 1, {shard(0, 0, 8), shard(0, 0, 8), shard(1, 0, 8)}};
+  EXPECT_THAT(boxes(one_owner(twice)), ElementsAre("0:[0,4)", "1:[4,8)"));
 }
 
 TEST(ShardMaps, with_holes_strangers_or_second_owners_are_bugs) {
@@ -187,6 +189,7 @@ TEST(ShardMaps, with_holes_strangers_or_second_owners_are_bugs) {
   EXPECT_EQ(complaint({plain({4, 1}), 1, {shard(0, 0, 4)}}, false), "shard [0,4) of rank 0 lies outside [0,4)x[0,1)");
   EXPECT_THAT(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, true),
               HasSubstr("box [1,2) is held by ranks 5 and 7"));
+  EXPECT_EQ(complaint({plain({4}), 1, {shard(0, 0, 4), shard(0, 1, 2)}}, true), "box [1,2) is held by ranks 0 and 0");
   EXPECT_EQ(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, false), "no error");
 }
 

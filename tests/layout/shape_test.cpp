@@ -36,6 +36,7 @@ TEST(Cut, the_coarsest_alignment_with_enough_pieces_is_taken) {
   EXPECT_THAT(sizes(32, {16, 1}, 2), ElementsAre(16, 16));
   EXPECT_THAT(sizes(32, {16, 1}, 4), ElementsAre(8, 8, 8, 8));
   EXPECT_THAT(sizes(48, {16, 4, 1}, 5), ElementsAre(8, 8, 12, 8, 12));
+  EXPECT_THAT(sizes(12, {8, 4}, 2), ElementsAre(8, 4)) << "exactly enough";
 }
 TEST(Cut, more_parts_than_the_finest_alignment_has_pieces_leaves_some_empty) {
   EXPECT_THAT(sizes(32, {16}, 4), ElementsAre(0, 16, 0, 16));
@@ -85,6 +86,10 @@ TEST(Boxes, that_only_touch_have_nothing_in_common) {
   EXPECT_TRUE(intersect(box({0}, {4}), box({4}, {8})).empty());
   EXPECT_EQ(intersect(box({0, 2}, {4, 8}), box({3, 0}, {9, 5})), box({3, 2}, {4, 5}));
   EXPECT_THROW(intersect(box({0}, {4}), box({0, 0}, {4, 4})), InternalError);
+}
+
+TEST(Boxes, subtracting_from_nothing_leaves_nothing) {
+  EXPECT_TRUE(subtract(box({1, 1}, {1, 4}), box({0, 0}, {2, 2})).empty());
 }
 
 TEST(Boxes, subtracting_leaves_disjoint_boxes_of_the_other_elements) {

@@ -216,6 +216,14 @@ TEST(Proof, finds_units_that_move_nothing) {
     }
 }
 
+TEST(Proof, finds_gradients_that_no_unit_moves_and_nobody_owns) {
+  const ShardMap grad{layout::plain({8}), 1, {{0, 0, {1, {0}, {8}}}}}, nobody{layout::plain({8}), 1, {}};
+  EXPECT_EQ(message_of<InternalError>([&] {
+              verify_reduce({{}, true}, {grad}, {nobody});
+            }),
+            "box [0,8) of partial 0 is on no rank");
+}
+
 TEST(Proof, finds_a_lost_round) {
   for (const Proven& valid : plans())
     for (size_t u = 0; u < valid.plan.units.size(); ++u)
@@ -254,9 +262,11 @@ TEST(Proof, finds_a_unit_that_moves_the_tensors_of_another_one) {
     Proven damaged = valid;
     damaged.plan.units[2].moves = damaged.plan.units[1].moves;
     EXPECT_THAT(damaged.error(), StartsWith("unit 2: moves tensor 1, ")) << valid.name;
-    const auto unknown = std::make_shared<const std::vector<int>>(9, 30);
+    std::vector<int> beyond(9);
+    std::iota(beyond.begin(), beyond.end(), static_cast<int>(valid.to.size()));
+    const auto unknown = std::make_shared<const std::vector<int>>(std::move(beyond));
     for (MessageList& round : damaged.plan.units[2].moves.rounds) round = {round.pattern(), round.ranks(), unknown};
-    EXPECT_THAT(damaged.error(), StartsWith("unit 2: moves tensor 30, ")) << valid.name;
+    EXPECT_THAT(damaged.error(), StartsWith(fmt::format("unit 2: moves tensor {}, ", valid.to.size()))) << valid.name;
   }
 }
 
