@@ -86,7 +86,7 @@ void decode_lossless(std::span<const std::byte> from, const Elements& to, bool s
   for (i64 first = 0; first < count; first += kLosslessPart) {
     const i64 n = std::min(kLosslessPart, count - first), bytes = n * size;
     const i64 length = end - at >= kLength ? load_length(at) : -1;
-    check(length >= 0 && length <= bytes && length <= end - at - kLength,
+    check(length >= 0 && length <= end - at - kLength,
           "codecs: a lossless message of {} bytes ends within element {} of {}", from.size(), first, count);
     if (length == bytes) {
       std::memcpy(room.plain.data(), at + kLength, static_cast<size_t>(bytes));

@@ -129,7 +129,7 @@ void add_stretch(Exchange& exchange, size_t first, size_t end, Place source, con
   std::vector<GroupCollective> groups = group_collectives(from, to);
   size_t members = 0;
   for (const GroupCollective& group : groups) members += group.ranks.size();
-  if (first < end && members == exchange.steps[0].parts.size())
+  if (members == exchange.steps[0].parts.size())
     exchange.stretches.push_back({.first = first, .end = end, .source = source, .groups = std::move(groups)});
 }
 
@@ -164,7 +164,6 @@ class OverHosts {
           else if (place == Place::input)
             pass(first, taker, taker, slice.box, place, {.box = slice.box});
         }
-        if (lacking.empty()) continue;
         if (const std::vector<int> near = on_host(slice.holders, host); !near.empty()) {
           for (const int taker : lacking)
             pass(first, least(near, sent_, slice.box), taker, slice.box, place, {.box = slice.box});
@@ -257,7 +256,7 @@ class OverHosts {
         int& chosen = rank[static_cast<size_t>(partial)];
         const std::vector<int> holders = slice.holders_of(partial);
         check(!holders.empty(), "exchange: rank {} finds no holder of partial {} for {}", owner, partial, slice.box);
-        if (chosen >= 0 || (sure && by_host(holders).size() > 1 && on_host(holders, host_of(owner)).empty())) continue;
+        if (chosen >= 0 || (sure && by_host(holders).size() > 1)) continue;
         std::vector<int> near = on_host(holders, host_of(owner));
         for (auto host = hosts.begin(); near.empty() && host != hosts.end(); ++host) near = on_host(holders, *host);
         if (near.empty()) near = holders;

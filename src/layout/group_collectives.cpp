@@ -109,7 +109,7 @@ std::vector<GroupCollective> group_collectives(const ShardMap& from, const Shard
   std::vector<GroupCollective> all;
   for (const auto& [whole, ranks] : ranks_of) {
     const auto groups = adds ? reductions(whole, ranks, from.partials, *held, *wanted) : gathers(whole, ranks, *held);
-    if (!groups || groups->empty()) return {};
+    if (!groups) return {};
     all.insert(all.end(), groups->begin(), groups->end());
   }
   size_t members = 0;

@@ -4,12 +4,12 @@ namespace switchyard::layout {
 
 bool MessagePattern::sends(int rank) const {
   const std::vector<bool>& sends = index().sends;
-  return rank >= 0 && static_cast<size_t>(rank) < sends.size() && sends[static_cast<size_t>(rank)];
+  return static_cast<size_t>(rank) < sends.size() && sends[static_cast<size_t>(rank)];
 }
 
 std::span<const int> MessagePattern::received(int rank) const {
   const std::vector<std::vector<int>>& received = index().received;
-  if (rank < 0 || static_cast<size_t>(rank) >= received.size()) return {};
+  if (static_cast<size_t>(rank) >= received.size()) return {};
   return received[static_cast<size_t>(rank)];
 }
 

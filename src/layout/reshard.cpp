@@ -5,7 +5,6 @@
 #include <tuple>
 
 #include "base/errors.hpp"
-#include "layout/slices.hpp"
 
 namespace switchyard::layout {
 namespace {
@@ -78,42 +77,6 @@ Collective exchange(const Layout& from, const Layout& to) {
   return {.pattern = Pattern::all_to_all, .axes = lost.axes, .dim_from = lost.dim(), .dim_to = gained.dim()};
 }
 
-/// A message for each slice that a rank needs; a local one where the rank holds it already.
-std::vector<Msg> copies(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster) {
-  std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
-  std::vector<Msg> messages;
-  for (const Slice& slice : slices(from, to)) {
-    for (const int taker : slice.takers) {
-      const bool here = std::find(slice.holders.begin(), slice.holders.end(), taker) != slice.holders.end();
-      const int source = here ? taker : nearest_sender(slice.holders, taker, cluster, sent);
-      if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
-      messages.push_back({.src = source, .dst = taker, .box = slice.box});
-    }
-  }
-  sort_messages(messages);
-  return messages;
-}
-
-/// Messages of a sum. Round 0: each partial goes to the owner from the nearest of its copies; round 1: the owner's own
-/// sum.
-Rounds sums(const ShardMap& from, const ShardMap& owners, const cluster::Cluster& cluster) {
-  std::vector<i64> sent(static_cast<size_t>(cluster.ranks()));
-  Rounds plan{{{}, {}}};
-  for (const Slice& slice : slices(from, owners)) {
-    const int owner = slice.takers[0];
-    for (int partial = 0; partial < from.partials; ++partial) {
-      const std::vector<int> holders = slice.holders_of(partial);
-      check(!holders.empty(), "box {} of partial {} is on no rank", slice.box, partial);
-      const bool here = std::find(holders.begin(), holders.end(), owner) != holders.end();
-      const int source = here ? owner : nearest_sender(holders, owner, cluster, sent);
-      if (!here) sent[static_cast<size_t>(source)] += slice.box.elements();
-      plan.rounds[here ? 1 : 0].push_back({.src = source, .dst = owner, .box = slice.box});
-    }
-  }
-  for (auto& round : plan.rounds) sort_messages(round);
-  return plan;
-}
-
 }  // namespace
 
 std::string_view name_of(Pattern pattern) {
@@ -145,39 +108,10 @@ Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to) {
   return collective_between(mesh, from, to).pattern;
 }
 
-Rounds reshard(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster) {
-  check(to.partials == 1, "reshard to a value with {} partials", to.partials);
-  if (from.partials == 1) return {{copies(from, to, cluster)}};
-  const ShardMap owners = one_owner(to);
-  Rounds plan = sums(from, owners, cluster);
-  plan.rounds.push_back(copies(owners, to, cluster));
-  return plan;
-}
-
-void verify_reshard(const Rounds& plan, const ShardMap& from, const ShardMap& to) {
-  if (from.partials == 1) return verify_copy(plan, {from}, {to});
-  check(plan.rounds.size() == 3, "a sum and its copies have 3 rounds, not {}", plan.rounds.size());
-  const ShardMap owners = one_owner(to);
-  verify_sum({{plan.rounds[0], plan.rounds[1]}}, {from}, {owners});
-  verify_copy({{plan.rounds[2]}}, {owners}, {to});
-}
-
 void sort_messages(std::vector<Msg>& messages) {
   std::sort(messages.begin(), messages.end(), [](const Msg& a, const Msg& b) {
     return std::tie(a.src, a.dst, a.tensor, a.box.lo) < std::tie(b.src, b.dst, b.tensor, b.box.lo);
   });
-}
-
-LinkBytes bytes_of(const Rounds& rounds, const cluster::Cluster& cluster, i64 element_size) {
-  LinkBytes bytes;
-  for (const auto& round : rounds.rounds) {
-    for (const Msg& msg : round) {
-      const cluster::Link link = cluster.link(msg.src, msg.dst);
-      if (link == cluster::Link::intra_host) bytes.intra_host += msg.box.elements() * element_size;
-      if (link == cluster::Link::inter_host) bytes.inter_host += msg.box.elements() * element_size;
-    }
-  }
-  return bytes;
 }
 
 }  // namespace switchyard::layout

@@ -1,4 +1,4 @@
-// Move plans: messages that turn one ShardMap into another, and their proof.
+// Messages that turn one ShardMap into another, their proof, and the names of collectives between layouts.
 #pragma once
 
 #include <span>
@@ -29,7 +29,7 @@ struct LinkBytes {
   bool operator==(const LinkBytes&) const = default;
 };
 /// The name of the cheapest collective between two layouts. `nothing`: they are the same; `slice`: each rank keeps a
-/// part of what it has; `point_to_point`: the same layout on other ranks; `general`: none of these, use reshard().
+/// part of what it has; `point_to_point`: the same layout on other ranks; `general`: none of these.
 enum class Pattern { nothing, slice, all_gather, reduce_scatter, all_reduce, all_to_all, point_to_point, general };
 std::string_view name_of(Pattern pattern);
 
@@ -50,33 +50,19 @@ Collective collective_between(const Mesh& mesh, const Layout& from, const Layout
 Collective collective_between(const Mesh& from_mesh, const Layout& from, const Mesh& to_mesh, const Layout& to);
 Pattern classify(const Mesh& mesh, const Layout& from, const Layout& to);
 
-/// Messages from any map to any map with one partial; each Msg has tensor 0. If `from` has one partial, there is one
-/// round of copies, each from a holder on the receiver's host where there is one, and spread evenly over the holders.
-/// Otherwise two rounds bring the sums to one_owner(to) (partials, then the owner's own), and a third one copies them
-/// from there where `to` has copies.
-Rounds reshard(const ShardMap& from, const ShardMap& to, const cluster::Cluster& cluster);
-/// Verifies a plan of reshard() by verify_copy and verify_sum.
-void verify_reshard(const Rounds& plan, const ShardMap& from, const ShardMap& to);
-
 /// Sorted by source, destination, tensor, lower corner: the order in which messages are packed and sums are formed.
 void sort_messages(std::vector<Msg>& messages);
 
-/// Bytes on each link class; element_size in bytes. Local copies count 0.
-LinkBytes bytes_of(const Rounds& rounds, const cluster::Cluster& cluster, i64 element_size);
-
+using RoundSpans = std::span<const std::span<const Msg>>;
 /// Copy: from has one partial, to has one partial. Throws InternalError naming tensor, box and ranks unless every
-/// element of every destination shard that its rank did not already hold in `from` is written exactly once, by a
-/// message whose source holds it in that round (from `from` itself or from an earlier round).
-void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
+/// element of every destination shard is written exactly once: by a local message (src == dst) if its rank holds it in
+/// `from`, else by a message whose source holds it in that round (from `from` itself or from an earlier round).
+void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
 /// Sum: `to` has one owner per element and one partial; on each rank `from` has at most one shard per tensor that
 /// contains a given element. A message carries the sender's running sum of the box as it stands when the round starts.
 /// The receiver adds it to its own running sum if it holds the box in `from`, else straight into its `to` shard. A
 /// local message (src == dst) adds the running sum into the `to` shard. Throws unless every destination element ends
 /// with every partial of `from` exactly once.
-void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
-/// The same for rounds that lie apart.
-using RoundSpans = std::span<const std::span<const Msg>>;
-void verify_copied(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
 void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to);
 
 }  // namespace switchyard::layout

@@ -81,15 +81,10 @@ std::vector<Slice> slices(const ShardMap& from, const ShardMap& to, const Narrow
 int nearest_sender(std::span<const int> holders, int receiver, const cluster::Cluster& cluster,
                    std::span<const i64> sent) {
   check(!holders.empty(), "rank {} has nobody to receive from", receiver);
-  int best = -1;
-  bool best_near = false;
+  int best = holders[0];
   for (const int holder : holders) {
-    const bool near = cluster.same_host(holder, receiver);
-    const bool lighter = best >= 0 && sent[static_cast<size_t>(holder)] < sent[static_cast<size_t>(best)];
-    if (best < 0 || (near && !best_near) || (near == best_near && lighter)) {
-      best = holder;
-      best_near = near;
-    }
+    const bool near = cluster.same_host(holder, receiver), best_near = cluster.same_host(best, receiver);
+    if (near != best_near ? near : sent[static_cast<size_t>(holder)] < sent[static_cast<size_t>(best)]) best = holder;
   }
   return best;
 }

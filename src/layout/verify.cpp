@@ -33,20 +33,12 @@ struct Timed {
   size_t round;
 };
 
-std::vector<std::span<const Msg>> spans_of(const Rounds& plan) { return {plan.rounds.begin(), plan.rounds.end()}; }
-
 /// The messages of each tensor in order of their rounds.
 std::vector<std::vector<Timed>> by_tensor(RoundSpans rounds, size_t tensors) {
-  std::vector<size_t> messages(tensors);
-  for (const std::span<const Msg> round : rounds)
-    for (const Msg& msg : round)
-      if (msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors) ++messages[static_cast<size_t>(msg.tensor)];
   std::vector<std::vector<Timed>> result(tensors);
-  for (size_t t = 0; t < tensors; ++t) result[t].reserve(messages[t]);
   for (size_t r = 0; r < rounds.size(); ++r) {
     for (const Msg& msg : rounds[r]) {
-      check(msg.tensor >= 0 && static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor,
-            tensors);
+      check(static_cast<size_t>(msg.tensor) < tensors, "message of tensor {} of {}", msg.tensor, tensors);
       check_at(!msg.box.empty(), "empty message: {}", msg, r);
       result[static_cast<size_t>(msg.tensor)].push_back({&msg, r});
     }
@@ -83,10 +75,7 @@ struct Board {
     const auto see = [&](int rank) { ranks = std::max(ranks, static_cast<size_t>(rank) + 1); };
     for (const Shard& shard : from.shards) see(shard.rank);
     for (const Shard& shard : to.shards) see(shard.rank);
-    for (const Timed& timed : messages) {
-      see(timed.msg->src);
-      see(timed.msg->dst);
-    }
+    for (const Timed& timed : messages) see(timed.msg->dst);
   }
   static std::vector<Box> boxes(const std::vector<Timed>& messages, const ShardMap& from, const ShardMap& to) {
     std::vector<Box> all;
@@ -155,8 +144,12 @@ void replay_copy(const std::vector<Timed>& messages, const ShardMap& from, const
   for (const Timed& timed : messages) replay_copy_message(board, *timed.msg, timed.round, since, placed);
   for (const Shard& shard : to.shards) {
     board.grid.each_cell(shard.box, [&](size_t cell) {
-      check(since[board.index(shard.rank, cell)] != kNever, "tensor {} box {} never reaches rank {}", tensor,
-            board.grid.cell(cell), shard.rank);
+      const size_t index = board.index(shard.rank, cell);
+      check(since[index] != kNever, "tensor {} box {} never reaches rank {}", tensor, board.grid.cell(cell),
+            shard.rank);
+      if (since[index] == 0 && !placed[index])
+        throw InternalError(fmt::format("tensor {} box {} is not copied on rank {}, which holds it", tensor,
+                                        board.grid.cell(cell), shard.rank));
     });
   }
 }
@@ -214,6 +207,8 @@ class SumReplay {
         holds_(running_.size()),
         result_(board.grid.cells(), Additions::kNothing) {
     for (const Shard& shard : board.from.shards) {
+      check(shard.partial >= 0 && shard.partial < board.from.partials, "tensor {} has partial {} of {} on rank {}",
+            tensor, shard.partial, board.from.partials, shard.rank);
       board.grid.each_cell(shard.box, [&](size_t cell) {
         const size_t index = board.index(shard.rank, cell);
         check(!holds_[index], "tensor {} box {} is in two source shards of rank {}", tensor, board.grid.cell(cell),
@@ -257,14 +252,10 @@ class SumReplay {
  private:
   /// Whether the message adds into the destination shard, not into the receiver's running sum.
   bool is_final(const Msg& msg, size_t round) const {
-    size_t cells = 0, held = 0;
-    board_.grid.each_cell(msg.box, [&](size_t cell) {
-      ++cells;
-      if (holds_[board_.index(msg.dst, cell)]) ++held;
-    });
-    if (msg.src != msg.dst && held > 0) {
-      check_at(held == cells && board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg,
-               round);
+    bool held = false;
+    board_.grid.each_cell(msg.box, [&](size_t cell) { held = held || holds_[board_.index(msg.dst, cell)]; });
+    if (msg.src != msg.dst && held) {
+      check_at(board_.in_from(msg.dst, msg.box), "{}: not inside one shard of the destination", msg, round);
       return false;
     }
     check_at(board_.in_to(msg.dst, msg.box), "{}: the destination neither holds nor owns it", msg, round);
@@ -336,7 +327,7 @@ class ExchangeReplay {
         grid_.each_cell(piece.box, [&](size_t cell) {
           const auto held = held_.find({part.rank, piece.place, cell});
           check(held != held_.end(), "{}: the sender does not hold it then", what);
-          if (piece.peer != part.rank) read.insert({part.rank, piece.place, cell});
+          read.insert({part.rank, piece.place, cell});
           sums.push_back(held->second);
         });
       }
@@ -378,8 +369,8 @@ class ExchangeReplay {
         check(held != held_.end(), "box {} never reaches rank {}", grid_.cell(cell), shard.rank);
         Sum sum = held->second;
         std::ranges::sort(sum);
-        const auto [known, fresh] = results.try_emplace({cell, shard.partial}, sum);
-        check(fresh || known->second == sum, "box {} has partials {} on rank {}, {} on others", grid_.cell(cell), sum,
+        const auto known = results.try_emplace({cell, shard.partial}, sum).first;
+        check(known->second == sum, "box {} has partials {} on rank {}, {} on others", grid_.cell(cell), sum,
               shard.rank, known->second);
       });
     std::map<size_t, Sum> all;
@@ -430,14 +421,6 @@ void verify_summed(RoundSpans rounds, const std::vector<ShardMap>& from, const s
     }
     replay.finish();
   });
-}
-
-void verify_copy(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  verify_copied(spans_of(plan), from, to);
-}
-
-void verify_sum(const Rounds& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& to) {
-  verify_summed(spans_of(plan), from, to);
 }
 
 }  // namespace switchyard::layout

@@ -1,7 +1,6 @@
 #include "switching/plan.hpp"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 #include <set>
 
@@ -20,28 +19,25 @@ using layout::Names;
 using layout::Rounds;
 using layout::ShardMap;
 
-/// The numbers of a unit's ranks: from 0 in their order. Units that differ in names only can use the same moves.
+/// The numbers of a unit's ranks: from 0 in the order of their names; without names every rank keeps its own number.
+/// Units that differ in names only can use the same moves.
 class Numbering {
  public:
-  /// Numbers the ranks with these names, in ascending order; null: every rank keeps its own number.
-  Numbering(Names names, int ranks) : names_(std::move(names)) {
-    if (names_ && !names_->empty()) ranks = std::max(ranks, names_->back() + 1);
-    number_.assign(static_cast<size_t>(ranks), -1);
-    for (int i = 0; i < (names_ ? static_cast<int>(names_->size()) : ranks); ++i)
-      number_[static_cast<size_t>(names_ ? (*names_)[static_cast<size_t>(i)] : i)] = i;
+  explicit Numbering(Names names) : names_(std::move(names)) {
+    if (!names_) return;
+    for (size_t i = 0; i < names_->size(); ++i) {
+      const auto rank = static_cast<size_t>((*names_)[i]);
+      if (number_.size() <= rank) number_.resize(rank + 1, kNone);
+      number_[rank] = static_cast<int>(i);
+    }
   }
   const Names& names() const { return names_; }
-  /// The rank's number; -1 if it is not in the unit.
-  int operator[](int rank) const {
-    return static_cast<size_t>(rank) < number_.size() ? number_[static_cast<size_t>(rank)] : -1;
-  }
 
   bool same_map(const ShardMap& mine, const Numbering& other, const ShardMap& its) const {
     return mine.partials == its.partials && mine.shape.size == its.shape.size &&
            std::equal(mine.shards.begin(), mine.shards.end(), its.shards.begin(), its.shards.end(),
                       [&](const layout::Shard& a, const layout::Shard& b) {
-                        const int number = (*this)[a.rank];
-                        return number >= 0 && number == other[b.rank] && a.partial == b.partial && a.box == b.box;
+                        return number(a.rank) == other.number(b.rank) && a.partial == b.partial && a.box == b.box;
                       });
   }
 
@@ -59,11 +55,22 @@ class Numbering {
   }
 
   ShardMap within(ShardMap map) const {
-    for (layout::Shard& shard : map.shards) shard.rank = (*this)[shard.rank];
+    for (layout::Shard& shard : map.shards) {
+      const int name = shard.rank;
+      shard.rank = number(name);
+      check(shard.rank != kNone, "rank {} has a shard and no number", name);
+    }
     return map;
   }
 
  private:
+  static constexpr int kNone = -1;
+
+  int number(int rank) const {
+    if (!names_) return rank;
+    return static_cast<size_t>(rank) < number_.size() ? number_[static_cast<size_t>(rank)] : kNone;
+  }
+
   Names names_;
   std::vector<int> number_;  // of each rank
 };
@@ -119,17 +126,13 @@ void check_partials(const layout::Slice& slice, int partials) {
 layout::NarrowHolders prefer_previous(const ShardMap& sources, size_t first_compute_copy, const Cluster& cluster) {
   return [&sources, first_compute_copy, &cluster](std::vector<int>& shards, const std::vector<int>& takers) {
     const auto middle = std::lower_bound(shards.begin(), shards.end(), static_cast<int>(first_compute_copy));
-    if (middle == shards.begin()) return;
     const auto rank_of = [&](int shard) { return sources.shards[static_cast<size_t>(shard)].rank; };
-    shards.erase(std::remove_if(middle, shards.end(),
-                                [&](int shard) {
-                                  const int rank = rank_of(shard);
-                                  if (std::find(takers.begin(), takers.end(), rank) != takers.end()) return false;
-                                  return std::any_of(shards.begin(), middle, [&](int other) {
-                                    return cluster.same_host(rank_of(other), rank);
-                                  });
-                                }),
-                 shards.end());
+    const auto is_dropped = [&](int shard) {
+      const int rank = rank_of(shard);
+      return std::any_of(shards.begin(), middle, [&](int other) { return cluster.same_host(rank_of(other), rank); }) &&
+             std::find(takers.begin(), takers.end(), rank) == takers.end();
+    };
+    shards.erase(std::remove_if(middle, shards.end(), is_dropped), shards.end());
   };
 }
 
@@ -210,7 +213,7 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
   std::vector<Known> known;
   MovePlan plan{{}, sum};
   for (size_t u = 0; u < units.size(); ++u) {
-    const Numbering numbers(direct ? nullptr : maps.ranks_of(units[u]), cluster.ranks());
+    const Numbering numbers(direct ? nullptr : maps.ranks_of(units[u]));
     const Cluster within = numbers.within(cluster);
     auto same = std::find_if(known.rbegin(), known.rend(), [&](const Known& other) {
       return other.cluster.host == within.host &&
@@ -240,72 +243,85 @@ MovePlan plan_units(const std::vector<UnitMaps>& units, const Maps& maps, const 
 
 using Verify = void (*)(layout::RoundSpans, const std::vector<ShardMap>&, const std::vector<ShardMap>&);
 
-/// Whether a unit's rounds have the same names, and all ranks of its maps have one.
-bool numbered(const std::vector<MessageList>& rounds, const Numbering& numbers, const Maps& maps) {
-  const auto same_names = [&](const MessageList& round) {
-    return round.ranks() == rounds[0].ranks() && round.tensors() == rounds[0].tensors();
-  };
-  const auto has_number = [&](const layout::Shard& shard) { return numbers[shard.rank] >= 0; };
-  return rounds[0].tensors() && std::ranges::all_of(rounds, same_names) &&
-         std::ranges::all_of(*rounds[0].tensors(), [&](int tensor) {
-           const std::array lists{&maps.from, &maps.compute_copy, &maps.to};
-           return std::ranges::all_of(lists, [&](const std::vector<ShardMap>* list) {
-             return list->empty() || std::ranges::all_of((*list)[static_cast<size_t>(tensor)].shards, has_number);
-           });
-         });
-}
-
 /// Replays each unit's messages, as they are numbered, except those of units that differ from another one in names
-/// only; what has no common numbers, all together.
-void prove(const MovePlan& plan, const Maps& maps, Verify verify) {
-  int ranks = 0;
-  for (const std::vector<ShardMap>* list : {&maps.from, &maps.compute_copy, &maps.to})
-    for (const ShardMap& map : *list)
-      for (const layout::Shard& shard : map.shards) ranks = std::max(ranks, shard.rank + 1);
+/// only. What no unit moves must be where it is wanted.
+class Proof {
+ public:
+  Proof(const Maps& maps, Verify verify) : maps_(maps), verify_(verify), moved_(maps.to.size()) {}
+
+  void prove(const MovePlan& plan) {
+    for (size_t u = 0; u < plan.units.size(); ++u) {
+      try {
+        check(plan.units[u].unit == static_cast<int>(u), "has the number {}", plan.units[u].unit);
+        if (!plan.units[u].moves.rounds.empty()) prove(plan.units[u].moves);
+      } catch (const InternalError& error) {
+        throw InternalError(fmt::format("unit {}: {}", u, error.what()));
+      }
+    }
+    prove_rest();
+  }
+
+ private:
   struct Proven {
     const SharedRounds* moves;
     Numbering numbers;
   };
-  std::vector<Proven> proven;
-  std::vector<bool> left_out(maps.to.size());
-  Rounds others;
-  for (const UnitMoves& unit : plan.units) {
-    const auto& rounds = unit.moves.rounds;
-    if (rounds.empty()) continue;
-    const Names tensors = rounds[0].tensors();
-    const Numbering numbers(rounds[0].ranks(), ranks);
-    const bool known = tensors && std::ranges::any_of(proven, [&](const Proven& other) {
-                         const auto same_pattern = [](const MessageList& a, const MessageList& b) {
-                           return a.pattern() == b.pattern();
-                         };
-                         return std::ranges::equal(other.moves->rounds, rounds, same_pattern) &&
-                                maps.same_maps(*other.moves->rounds[0].tensors(), other.numbers, *tensors, numbers);
-                       });
-    if (!known && !numbered(rounds, numbers, maps)) {
-      if (others.rounds.size() < rounds.size()) others.rounds.resize(rounds.size());
-      for (size_t r = 0; r < rounds.size(); ++r)
-        others.rounds[r].insert(others.rounds[r].end(), rounds[r].begin(), rounds[r].end());
-      continue;
+
+  void prove(const SharedRounds& moves) {
+    const MessageList& first = moves.rounds[0];
+    check(first.tensors() && std::ranges::all_of(moves.rounds,
+                                                 [&](const MessageList& round) {
+                                                   return round.ranks() == first.ranks() &&
+                                                          round.tensors() == first.tensors();
+                                                 }),
+          "its rounds have different names");
+    for (const int tensor : *first.tensors()) {
+      const auto t = static_cast<size_t>(tensor);
+      check(t < moved_.size() && !moved_[t], "moves tensor {}, which is no tensor or moved already", tensor);
+      moved_[t] = true;
     }
-    for (const int tensor : *tensors) left_out[static_cast<size_t>(tensor)] = true;
-    if (known) continue;
-    const UnitsOwnMaps own({*tensors}, maps, numbers);
+    const Numbering numbers(first.ranks());
+    if (std::ranges::any_of(proven_, [&](const Proven& other) { return differ_in_names(other, moves, numbers); }))
+      return;
+    try {
+      replay(moves, numbers);
+    } catch (const InternalError& error) {
+      const std::string ranks = first.ranks() ? fmt::format("ranks {} and ", *first.ranks()) : "";
+      throw InternalError(fmt::format("{} (numbers of {}tensors {})", error.what(), ranks, *first.tensors()));
+    }
+    proven_.push_back({&moves, numbers});
+  }
+
+  bool differ_in_names(const Proven& proven, const SharedRounds& moves, const Numbering& numbers) const {
+    const auto same_pattern = [](const MessageList& a, const MessageList& b) { return a.pattern() == b.pattern(); };
+    return std::ranges::equal(proven.moves->rounds, moves.rounds, same_pattern) &&
+           maps_.same_maps(*proven.moves->rounds[0].tensors(), proven.numbers, *moves.rounds[0].tensors(), numbers);
+  }
+
+  void replay(const SharedRounds& moves, const Numbering& numbers) const {
+    const UnitsOwnMaps own({*moves.rounds[0].tensors()}, maps_, numbers);
     std::vector<ShardMap> from;
-    for (size_t i = 0; i < tensors->size(); ++i) from.push_back(own.maps().sources(i));
+    for (size_t i = 0; i < own.to.size(); ++i) from.push_back(own.maps().sources(i));
     std::vector<std::span<const layout::Msg>> spans;
-    for (const MessageList& round : rounds) spans.push_back(round.pattern()->messages());
-    verify(spans, from, own.to);
-    proven.push_back({&unit.moves, numbers});
+    for (const MessageList& round : moves.rounds) spans.push_back(round.pattern()->messages());
+    verify_(spans, from, own.to);
   }
-  std::vector<ShardMap> from, to;
-  for (size_t t = 0; t < maps.to.size(); ++t) {
-    const ShardMap nothing{maps.to[t].shape, 1, {}};
-    from.push_back(left_out[t] ? nothing : maps.sources(t));
-    to.push_back(left_out[t] ? nothing : maps.to[t]);
+
+  void prove_rest() const {
+    std::vector<ShardMap> from, to;
+    for (size_t t = 0; t < moved_.size(); ++t) {
+      const ShardMap nothing{maps_.to[t].shape, 1, {}};
+      from.push_back(moved_[t] ? nothing : maps_.sources(t));
+      to.push_back(moved_[t] ? nothing : maps_.to[t]);
+    }
+    verify_({}, from, to);
   }
-  const std::vector<std::span<const layout::Msg>> spans(others.rounds.begin(), others.rounds.end());
-  verify(spans, from, to);
-}
+
+  Maps maps_;
+  Verify verify_;
+  std::vector<bool> moved_;
+  std::vector<Proven> proven_;
+};
 
 void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
   const size_t tensors = maps.to.size();
@@ -314,7 +330,7 @@ void check_lists(const std::vector<UnitMaps>& units, const Maps& maps) {
         tensors, maps.compute_copy.size());
   for (const UnitMaps& unit : units) {
     for (const int tensor : unit.tensors)
-      check(tensor >= 0 && static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
+      check(static_cast<size_t>(tensor) < tensors, "unit with tensor {} of {}", tensor, tensors);
   }
 }
 
@@ -338,11 +354,11 @@ MovePlan plan_reduce(const std::vector<UnitMaps>& units, const std::vector<Shard
 
 void verify_switch(const MovePlan& plan, const std::vector<ShardMap>& from, const std::vector<ShardMap>& compute_copy,
                    const std::vector<ShardMap>& to) {
-  prove(plan, {from, compute_copy, to}, layout::verify_copied);
+  Proof({from, compute_copy, to}, layout::verify_copied).prove(plan);
 }
 
 void verify_reduce(const MovePlan& plan, const std::vector<ShardMap>& grad, const std::vector<ShardMap>& home) {
-  prove(plan, {grad, {}, home}, layout::verify_summed);
+  Proof({grad, {}, home}, layout::verify_summed).prove(plan);
 }
 
 }  // namespace switchyard::switching

@@ -38,9 +38,10 @@ struct MovePlan {
 /// Moves parameters to the shards of `to`. Sources are `from` (the previous strategy's copies) and `compute_copy`
 /// (home's, in compute precision); either list may be empty, and so may a map in it. A shard that a rank already holds
 /// in `from` or `compute_copy` becomes a local message of round 0. `from` is preferred: `compute_copy` is used only on
-/// hosts that `from` doesn't reach, and on its own rank. Units of equal maps get equal moves (greedy and round_robin:
-/// except for the effect of their load counters). For relay, this also holds where ranks and hosts have other numbers
-/// in the same order, as for layers of other pipeline stages. InternalError if an element is on no rank.
+/// hosts that `from` doesn't reach, and of ranks that want it themselves. Units of equal maps get equal moves (greedy
+/// and round_robin: except for the effect of their load counters). For relay, this also holds where ranks and hosts
+/// have other numbers in the same order, as for layers of other pipeline stages. InternalError if an element is on no
+/// rank.
 MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& from,
                      const std::vector<layout::ShardMap>& compute_copy, const std::vector<layout::ShardMap>& to,
                      const cluster::Cluster& cluster, Planner planner);
@@ -50,8 +51,8 @@ MovePlan plan_switch(const std::vector<UnitMaps>& units, const std::vector<layou
 MovePlan plan_reduce(const std::vector<UnitMaps>& units, const std::vector<layout::ShardMap>& grad,
                      const std::vector<layout::ShardMap>& home, const cluster::Cluster& cluster, Planner planner);
 
-/// Verifies the whole plan by layout::verify_copy and verify_sum. Among units whose maps and moves differ only in
-/// names, one is replayed.
+/// Verifies the whole plan by layout::verify_copied and verify_summed. Among units whose maps and moves differ only in
+/// names, one is replayed. InternalError, which names the unit, if a shard is not what it should be afterwards.
 void verify_switch(const MovePlan& plan, const std::vector<layout::ShardMap>& from,
                    const std::vector<layout::ShardMap>& compute_copy, const std::vector<layout::ShardMap>& to);
 void verify_reduce(const MovePlan& plan, const std::vector<layout::ShardMap>& grad,

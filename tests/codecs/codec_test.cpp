@@ -9,6 +9,7 @@
 #include <random>
 #include <vector>
 
+#include "../message_of.hpp"
 #include "base/bfloat16.hpp"
 #include "base/errors.hpp"
 #include "codecs/block_codecs.hpp"
@@ -238,6 +239,15 @@ TEST(Codec, a_residual_may_have_other_rows_than_the_elements) {
   std::vector<float> small(299);
   const Elements other = matrix(small);
   EXPECT_THROW(encode(Codec::top_32, matrix(x), message, &other), InternalError);
+}
+
+// It has room for fp32, so that only the check notices.
+TEST(Codec, a_bf16_residual_is_refused) {
+  std::vector<float> x = random_numbers(64, 9), room(64);
+  std::vector<std::byte> message(66);
+  const Elements kept = matrix(room, DType::bf16);
+  EXPECT_EQ(message_of<InternalError>([&] { encode(Codec::int8, matrix(x), message, &kept); }),
+            "codecs: a residual of 64 bf16 elements for 64");
 }
 
 TEST(Codec, only_top_codecs_send_the_largest_elements_alone) {

@@ -61,6 +61,13 @@ TEST(Scaled, fp8_has_the_numbers_of_e4m3) {
   EXPECT_EQ(there_and_back(Codec::fp8, ties), even);
 }
 
+// Beyond 448 the scale is the next number of bf16.
+TEST(Scaled, fp8_maps_the_largest_element_to_at_most_448) {
+  const float scale = 1 + 0x1p-7F;
+  EXPECT_EQ(there_and_back(Codec::fp8, {448, 1}), (std::vector<float>{448, 1}));
+  EXPECT_EQ(there_and_back(Codec::fp8, {448.5F, 1}), (std::vector<float>{448 * scale, scale}));
+}
+
 TEST(Scaled, int8_and_int4_have_whole_multiples_of_the_scale) {
   std::vector<float> x = {127, -127, 0, 1, -1, 64, 0.4F, 126.6F, -0.5F, 1.5F};
   const std::vector<float> whole = {127, -127, 0, 1, -1, 64, 0, 127, 0, 2};

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <numeric>
@@ -466,6 +467,146 @@ TEST(VerifyExchange, finds_what_is_wrong) {
                 }
               }),
               HasSubstr("0 times"));
+}
+
+// Exchanges of one step, of vectors of 8 elements, with parts of ranks 0, 1 and 2.
+Box elements(i64 lo, i64 hi) { return {1, {lo}, {hi}}; }
+Shard part_of_8(int rank, i64 lo, i64 hi, int partial = 0) { return {rank, partial, elements(lo, hi)}; }
+using Pieces = std::vector<Piece>;
+struct OneStep {
+  std::vector<Pieces> sends, receives;  // by rank
+  std::vector<Shard> from, to;
+  int partials = 1;
+
+  std::string error() const {
+    Exchange made{.steps = {{}}, .scratch = std::vector<std::vector<Box>>(3)};
+    for (size_t rank = 0; rank < 3; ++rank)
+      made.steps[0].parts.push_back({static_cast<int>(rank), sends[rank], receives[rank]});
+    return message_of<InternalError>([&] { verify_exchange(made, {plain({8}), partials, from}, {plain({8}), 1, to}); });
+  }
+};
+Piece sent(int peer, i64 lo, i64 hi, Place place = Place::input) { return {peer, elements(lo, hi), false, place}; }
+Piece received(int peer, i64 lo, i64 hi, bool add = false, Place place = Place::output) {
+  return {peer, elements(lo, hi), add, place};
+}
+
+TEST(VerifyExchange, finds_pieces_that_are_nowhere_or_in_the_wrong_memory) {
+  const OneStep right{.sends = {Pieces{sent(2, 0, 4)}, Pieces{sent(2, 4, 8)}, {}},
+                      .receives = {{}, {}, Pieces{received(0, 0, 4), received(1, 4, 8)}},
+                      .from = {part_of_8(0, 0, 5), part_of_8(1, 3, 8)},
+                      .to = {part_of_8(2, 0, 8)}};
+  EXPECT_EQ(right.error(), "no error");
+  OneStep wrong = right;
+  wrong.sends[1].clear();
+  wrong.receives[2].pop_back();
+  EXPECT_EQ(wrong.error(), "box [4,5) never reaches rank 2");
+  wrong = right;
+  wrong.sends[0].insert(wrong.sends[0].begin(), sent(2, 2, 2));
+  wrong.receives[2].insert(wrong.receives[2].begin(), received(0, 2, 2));
+  EXPECT_EQ(wrong.error(), "step 0, box [2,2) from rank 0 to rank 2: not inside a shard of the sender");
+  wrong = right;
+  wrong.sends[0][0] = sent(2, 0, 6);
+  wrong.receives[2][0] = received(0, 0, 6);
+  EXPECT_EQ(wrong.error(), "step 0, box [0,6) from rank 0 to rank 2: not inside a shard of the sender");
+  wrong = right;
+  wrong.sends[0][0] = sent(2, 5, 8);
+  wrong.receives[2][0] = received(0, 5, 8);
+  EXPECT_EQ(wrong.error(), "step 0, box [5,8) from rank 0 to rank 2: not inside a shard of the sender");
+  wrong = right;
+  wrong.to[0].box = elements(0, 7);
+  EXPECT_EQ(wrong.error(), "step 0, box [4,8) from rank 1 to rank 2: not inside a shard of the receiver");
+  wrong = right;
+  wrong.from.push_back(part_of_8(2, 0, 8));
+  wrong.receives[2][0].place = Place::input;
+  EXPECT_EQ(wrong.error(), "step 0, box [0,4) from rank 0 to rank 2: not inside a shard of the receiver");
+  wrong = right;
+  wrong.receives[2][1].place = Place::scratch;
+  EXPECT_EQ(wrong.error(), "step 0, box [4,8) from rank 1 to rank 2: not inside a shard of the receiver");
+}
+
+TEST(VerifyExchange, finds_pieces_received_in_another_order_than_they_are_sent) {
+  OneStep step{.sends = {Pieces{sent(2, 0, 4), sent(2, 4, 8)}, {}, {}},
+               .receives = {{}, {}, Pieces{received(0, 0, 4), received(0, 4, 8)}},
+               .from = {part_of_8(0, 0, 8)},
+               .to = {part_of_8(2, 0, 8)}};
+  EXPECT_EQ(step.error(), "no error");
+  std::swap(step.receives[2][0], step.receives[2][1]);
+  EXPECT_EQ(step.error(), "step 0, box [4,8) from rank 0 to rank 2: nobody sends it, or something else first");
+}
+
+TEST(VerifyExchange, finds_local_pieces_that_are_not_of_the_input) {
+  OneStep step{.sends = {Pieces{sent(0, 0, 8)}, {}, {}},
+               .receives = {Pieces{received(0, 0, 8)}, {}, {}},
+               .from = {part_of_8(0, 0, 8)},
+               .to = {part_of_8(0, 0, 8)}};
+  EXPECT_EQ(step.error(), "no error");
+  step.sends[0][0].place = Place::output;
+  EXPECT_EQ(step.error(), "step 0, box [0,8) from rank 0 to rank 0: a local piece that isn't of the input");
+}
+
+TEST(VerifyExchange, lets_copies_add_in_any_order_but_wants_the_same_partials_in_all) {
+  OneStep step{.sends = {Pieces{sent(0, 0, 8), sent(1, 0, 8)}, Pieces{sent(1, 0, 8), sent(0, 0, 8)}, {}},
+               .receives = {Pieces{received(0, 0, 8), received(1, 0, 8, true)},
+                            Pieces{received(1, 0, 8), received(0, 0, 8, true)},
+                            {}},
+               .from = {part_of_8(0, 0, 8, 0), part_of_8(1, 0, 8, 1)},
+               .to = {part_of_8(0, 0, 8), part_of_8(1, 0, 8)},
+               .partials = 2};
+  EXPECT_EQ(step.error(), "no error");
+  step.sends[0].pop_back();
+  step.receives[1].pop_back();
+  EXPECT_EQ(step.error(), "box [0,8) has partials [1] on rank 1, [0, 1] on others");
+  step.sends[1].pop_back();
+  step.receives[0].pop_back();
+  EXPECT_EQ(step.error(), "box [0,8) has partials [1] on rank 1, [0] on others");
+}
+
+ShardMap of_8(std::vector<Shard> shards, int partials = 1) { return {plain({8}), partials, std::move(shards)}; }
+
+TEST(Exchange, is_no_collective_where_a_rank_only_gives_something) {
+  ShardMap from = of_8({part_of_8(0, 0, 4), part_of_8(1, 4, 8)});
+  const ShardMap to = of_8({part_of_8(0, 0, 8), part_of_8(1, 0, 8)});
+  EXPECT_EQ(exchange(from, to).stretches.size(), 1u);
+  from.shards.push_back(part_of_8(2, 0, 4));
+  EXPECT_TRUE(exchange(from, to).stretches.empty());
+}
+
+TEST(ExchangeOverHosts, takes_partials_from_the_owner_then_its_host_then_hosts_that_contribute_in_any_case) {
+  const ShardMap to = of_8({part_of_8(0, 0, 8)});
+  const auto made = [&](const ShardMap& from, const std::vector<int>& host) {
+    Exchange exchange = exchange_over_hosts(from, to, host);
+    verify_exchange(exchange, from, to);
+    return exchange;
+  };
+  const Exchange gathered =
+      made(of_8({part_of_8(1, 0, 8, 0), part_of_8(2, 0, 8, 0), part_of_8(3, 0, 8, 1)}, 2), {0, 1, 2, 2});
+  EXPECT_EQ(sent_by(gathered, 1), 0) << "rank 3's host adds and sends both";
+  const Exchange near =
+      made(of_8({part_of_8(2, 0, 8, 0), part_of_8(1, 0, 8, 0), part_of_8(3, 0, 8, 1)}, 2), {0, 0, 1, 1});
+  EXPECT_EQ(sent_by(near, 1), 8);
+  EXPECT_EQ(sent_by(near, 2), 0);
+  const Exchange own = made(of_8({part_of_8(1, 0, 8, 0), part_of_8(0, 0, 8, 0), part_of_8(2, 0, 8, 1)}, 2), {0, 0, 1});
+  EXPECT_EQ(sent_by(own, 1), 0);
+  EXPECT_EQ(own.steps.size(), 1u) << "a lone partial of a host crosses as it is";
+  EXPECT_EQ(own.scratch, std::vector<std::vector<Box>>(3));
+}
+
+TEST(ExchangeOverHosts, that_brings_nothing_has_one_step_with_every_rank) {
+  const Exchange made =
+      exchange_over_hosts(of_8({part_of_8(0, 0, 8)}), of_8({part_of_8(1, 8, 8)}), std::vector<int>{0, 1});
+  ASSERT_EQ(made.steps.size(), 1u);
+  EXPECT_EQ(made.steps[0].parts.size(), 2u);
+}
+
+TEST(ExchangeOverHosts, refuses_what_it_cannot_do) {
+  const ShardMap whole = of_8({part_of_8(0, 0, 8)}), sum = of_8({part_of_8(0, 0, 8), part_of_8(1, 0, 8, 1)}, 2);
+  const auto error = [](const ShardMap& from, const ShardMap& to) {
+    return message_of<InternalError>([&] { exchange_over_hosts(from, to, std::vector<int>{0, 1}); });
+  };
+  EXPECT_EQ(error(whole, {plain({9}), 1, {part_of_8(1, 0, 8)}}), "exchange: shapes differ");
+  EXPECT_EQ(error(whole, sum), "exchange over hosts into 2 partials");
+  EXPECT_EQ(error(of_8({part_of_8(0, 0, 8)}, 2), whole), "exchange: rank 0 finds no holder of partial 1 for [0,8)");
+  EXPECT_EQ(quickest_exchange(whole, sum, std::vector<int>{0, 1}).steps.size(), 1u) << "goes directly";
 }
 
 }  // namespace

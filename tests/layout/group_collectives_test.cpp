@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <set>
 
@@ -86,6 +87,60 @@ TEST(GroupCollectives, UnequalPiecesAllToAllPartialsThatStayAndNothingToDoAreNon
   const Mesh grid = mesh_of({{"a", 2}, {"b", 2}});
   const Layout both{{{}, {}}, {0, 1}}, one{{{}, {}}, {1}};
   EXPECT_THAT(between(grid, both, one, kEven), IsEmpty());
+}
+
+// Maps of a vector: each shard is a rank, the first and the end of its elements, and its partial.
+using VectorShard = std::array<int, 4>;
+ShardMap vector_map(i64 elements, const std::vector<VectorShard>& shards, int partials = 1) {
+  ShardMap map{plain({elements}), partials, {}};
+  for (const auto& [rank, lo, hi, partial] : shards) map.shards.push_back({rank, partial, {1, {lo}, {hi}}});
+  return map;
+}
+
+// Rank 9 only gives what is missing, so that the pieces of the others would be as many elements as the whole.
+TEST(GroupCollectives, PiecesThatDoNotTileTheWholeAreNone) {
+  const ShardMap whole = vector_map(8, {{0, 0, 8}, {1, 0, 8}});
+  EXPECT_THAT(groups(group_collectives(vector_map(8, {{0, 0, 4}, {1, 4, 8}}), whole)),
+              ElementsAre(std::pair(kGather, std::vector{0, 1})));
+  EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 4}, {1, 2, 6}, {9, 6, 8}}), whole), IsEmpty()) << "overlap";
+  EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 4}, {1, 4, 6}, {9, 6, 8}}), whole), IsEmpty()) << "other sizes";
+  EXPECT_THAT(group_collectives(vector_map(16, {{0, 0, 4}, {1, 8, 12}, {9, 4, 8}, {8, 12, 16}}),
+                                vector_map(16, {{0, 0, 8}, {1, 0, 8}})),
+              IsEmpty())
+      << "a piece outside";
+  const ShardMap sum = vector_map(8, {{0, 0, 8, 0}, {1, 0, 8, 1}}, 2);
+  EXPECT_THAT(groups(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 4, 8}}))),
+              ElementsAre(std::pair(kScatter, std::vector{0, 1})));
+  EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 2, 6}})), IsEmpty());
+  EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 4, 6}})), IsEmpty());
+  EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 0, 4}})), IsEmpty()) << "the same part twice";
+  EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 8}, {1, 0, 4}})), IsEmpty()) << "the whole and a part";
+}
+
+TEST(GroupCollectives, PiecesAndPartialsOfUnequallyManyRanksAreNone) {
+  const ShardMap whole = vector_map(8, {{0, 0, 8}, {1, 0, 8}, {2, 0, 8}});
+  for (const int lone : {0, 4})
+    EXPECT_THAT(group_collectives(
+                    vector_map(8, {{0, lone, lone + 4}, {1, 4 - lone, 8 - lone}, {2, 4 - lone, 8 - lone}}), whole),
+                IsEmpty());
+  for (const int lone : {0, 1})
+    EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 8, lone}, {1, 0, 8, 1 - lone}, {2, 0, 8, 1 - lone}}, 2), whole),
+                IsEmpty());
+  EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 8, 0}, {1, 0, 8, 1}}, 3), vector_map(8, {{0, 0, 8}, {1, 0, 8}})),
+              IsEmpty())
+      << "a partial on no rank";
+}
+
+TEST(GroupCollectives, RanksWithoutElementsTakeNoPartAndThoseOfSeveralShardsMakeNone) {
+  const ShardMap halves = vector_map(8, {{0, 0, 4}, {1, 4, 8}, {2, 8, 8}}),
+                 whole = vector_map(8, {{0, 0, 8}, {1, 0, 8}, {2, 8, 8}});
+  EXPECT_THAT(groups(group_collectives(halves, whole)), ElementsAre(std::pair(kGather, std::vector{0, 1})));
+  EXPECT_THAT(groups(group_collectives(vector_map(8, {{0, 0, 8, 0}, {1, 0, 8, 1}, {2, 8, 8, 1}}, 2), halves)),
+              ElementsAre(std::pair(kScatter, std::vector{0, 1})));
+  EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 2}, {0, 2, 4}, {1, 4, 8}}), whole), IsEmpty());
+  EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 8, 0}, {1, 0, 8, 1}}, 2),
+                                vector_map(8, {{0, 0, 2}, {0, 2, 4}, {1, 4, 8}})),
+              IsEmpty());
 }
 
 TEST(GroupCollectives, MapsThatSomeRankTakesNoPartInAreNone) {

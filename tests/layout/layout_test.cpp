@@ -119,7 +119,13 @@ TEST(Layouts, ranks_beyond_the_pieces_hold_empty_boxes) {
 
 TEST(Layouts, that_do_not_fit_the_mesh_are_bugs) {
   EXPECT_THAT(bug([] { expand(kPair, {{{0}}, {}}, kKeys); }), HasSubstr("layout {tp} for a tensor of 2 dims"));
-  EXPECT_THAT(bug([] { expand(kPair, {{{0}, {0}}, {}}, kKeys); }), HasSubstr("uses axis \"tp\" twice"));
+  for (const Layout& twice : {Layout{{{0}, {0}}, {}}, Layout{{{0}, {}}, {0}}, Layout{{{}, {}}, {0, 0}}})
+    EXPECT_THAT(bug([&] { shard_box(kPair, twice, kKeys, 0); }), HasSubstr("uses axis \"tp\" twice"));
+  for (const int axis : {-1, 1}) {
+    const std::string text = fmt::format("axis {} of a mesh with 1 axes", axis);
+    EXPECT_EQ(bug([&] { expand(kPair, {{{axis}, {}}, {}}, kKeys); }), text);
+    EXPECT_EQ(bug([&] { expand(kPair, {{{}, {}}, {axis}}, kKeys); }), text);
+  }
 }
 
 TEST(ShardMaps, of_replicas_become_copies_or_partials) {
@@ -131,6 +137,8 @@ TEST(ShardMaps, of_replicas_become_copies_or_partials) {
   EXPECT_EQ(sum.shards[2], shard(4, 0, 4, 2));
   EXPECT_THAT(bug([&] { as_copies({a, sum}); }), HasSubstr("copies of a value with 3 partials"));
   EXPECT_THAT(bug([&] { as_copies({a, ShardMap{plain({5}), 1, {}}}); }), HasSubstr("sizes [4] and [5]"));
+  EXPECT_EQ(bug([] { as_copies({}); }), "no shard maps to join");
+  EXPECT_EQ(bug([&] { one_owner(sum); }), "one owner of a value with 3 partials");
 }
 
 TEST(ShardMaps, copies_of_a_norm_weight_share_its_rows) {
@@ -165,6 +173,8 @@ TEST(ShardMaps, expanded_rows_cut_each_block_over_further_axes_on_single_rows) {
 TEST(ShardMaps, rows_of_one_owner_that_touch_are_one_box) {
   const ShardMap map{plain({8}), 1, {shard(0, 0, 8), shard(0, 0, 4), shard(1, 6, 8)}};
   EXPECT_THAT(boxes(one_owner(map)), ElementsAre("0:[0,7)", "1:[7,8)"));
+  const ShardMap twice{plain({8}), 1, {shard(0, 0, 8), shard(0, 0, 8), shard(1, 0, 8)}};
+  EXPECT_THAT(boxes(one_owner(twice)), ElementsAre("0:[0,4)", "1:[4,8)"));
 }
 
 TEST(ShardMaps, with_holes_strangers_or_second_owners_are_bugs) {
@@ -174,8 +184,12 @@ TEST(ShardMaps, with_holes_strangers_or_second_owners_are_bugs) {
               HasSubstr("box [2,4) of partial 1"));
   EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 5)}}, false), HasSubstr("[0,5) of rank 0 lies outside [0,4)"));
   EXPECT_THAT(complaint({plain({4}), 1, {shard(0, 0, 4, 1)}}, false), HasSubstr("partial 1 of 1"));
+  EXPECT_EQ(complaint({plain({4}), 1, {shard(0, 0, 4, -1)}}, false), "shard of rank 0, partial -1 of 1");
+  EXPECT_EQ(complaint({plain({4}), 1, {shard(-1, 0, 4)}}, false), "shard of rank -1, partial 0 of 1");
+  EXPECT_EQ(complaint({plain({4, 1}), 1, {shard(0, 0, 4)}}, false), "shard [0,4) of rank 0 lies outside [0,4)x[0,1)");
   EXPECT_THAT(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, true),
               HasSubstr("box [1,2) is held by ranks 5 and 7"));
+  EXPECT_EQ(complaint({plain({4}), 1, {shard(0, 0, 4), shard(0, 1, 2)}}, true), "box [1,2) is held by ranks 0 and 0");
   EXPECT_EQ(complaint({plain({4}), 1, {shard(5, 0, 4), shard(7, 1, 2)}}, false), "no error");
 }
 

@@ -18,7 +18,10 @@ TEST(MessageList, knows_who_sends_and_which_tensors_a_rank_gets) {
   EXPECT_TRUE(list.sends(0));
   EXPECT_TRUE(list.sends(1)) << "to itself";
   EXPECT_FALSE(list.sends(2));
-  EXPECT_FALSE(list.sends(7));
+  for (const int stranger : {-1, 3, 7}) {
+    EXPECT_FALSE(list.sends(stranger));
+    EXPECT_FALSE(list.receives(stranger));
+  }
   EXPECT_TRUE(list.receives(2));
   EXPECT_FALSE(list.receives(0));
   EXPECT_THAT(list.received(2), ElementsAre(1, 3));

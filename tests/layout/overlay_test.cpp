@@ -52,6 +52,7 @@ TEST(Merge, quarters_become_the_whole) {
 
 TEST(Merge, boxes_that_only_share_an_edge_in_part_stay_apart) {
   EXPECT_EQ(merge({box({0, 0}, {2, 3}), box({2, 0}, {4, 4})}).size(), 2u);
+  EXPECT_EQ(merge({box({0, 0}, {2, 4}), box({2, 1}, {4, 4})}).size(), 2u);
   EXPECT_TRUE(merge({}).empty());
 }
 

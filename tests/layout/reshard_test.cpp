@@ -9,9 +9,6 @@
 namespace switchyard::layout {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-
 const Mesh kMesh{{{"dp", 2}, {"tp", 2}, {"one", 1}}, {0, 1, 2, 3}};
 const Layout kWhole = replicated(2);
 
@@ -123,86 +120,6 @@ TEST(PatternProperties, members_of_a_group_hold_consecutive_parts_of_the_groups_
     }
   }
   EXPECT_GT(found, 500);
-}
-
-TEST(Reshard, copies_come_from_the_receivers_host_and_evenly) {
-  const Shape shape = plain({8});
-  const cluster::Cluster hosts = cluster::uniform(2, 3);
-  const auto all = [&](std::vector<int> ranks) {
-    return expand(Mesh{{{"dp", static_cast<int>(ranks.size())}}, ranks}, replicated(1), shape);
-  };
-  const Rounds plan = reshard(all({0, 1, 3}), all({0, 2, 4, 5}), hosts);
-  ASSERT_EQ(plan.rounds.size(), 1u);
-  const Box whole_box = whole(shape.size);
-  EXPECT_THAT(plan.rounds[0], ElementsAre(Msg{0, 0, 0, whole_box}, Msg{0, 2, 0, whole_box}, Msg{3, 4, 0, whole_box},
-                                          Msg{3, 5, 0, whole_box}));
-  EXPECT_EQ(bytes_of(plan, hosts, 4), (LinkBytes{96, 0}));
-  EXPECT_EQ(bytes_of(reshard(all({0}), all({3, 0, 1}), hosts), hosts, 2), (LinkBytes{16, 16}));
-}
-
-TEST(Reshard, sums_meet_at_one_owner_and_then_spread) {
-  const Shape shape = plain({4});
-  const Mesh pair{{{"tp", 2}}, {0, 1}};
-  const Rounds plan =
-      reshard(expand(pair, {{{}}, {0}}, shape), expand(pair, replicated(1), shape), cluster::uniform(1, 2));
-  const Box front{1, {0}, {2}}, back{1, {2}, {4}};
-  ASSERT_EQ(plan.rounds.size(), 3u);
-  EXPECT_THAT(plan.rounds[0], ElementsAre(Msg{0, 1, 0, back}, Msg{1, 0, 0, front}));
-  EXPECT_THAT(plan.rounds[1], ElementsAre(Msg{0, 0, 0, front}, Msg{1, 1, 0, back}));
-  EXPECT_THAT(plan.rounds[2],
-              ElementsAre(Msg{0, 0, 0, front}, Msg{0, 1, 0, front}, Msg{1, 0, 0, back}, Msg{1, 1, 0, back}));
-}
-
-TEST(Reshard, to_a_sum_is_refused) {
-  const Shape shape = plain({4});
-  const ShardMap sum = expand(Mesh{{{"tp", 2}}, {0, 1}}, {{{}}, {0}}, shape);
-  try {
-    reshard(sum, sum, cluster::uniform(1, 2));
-    FAIL();
-  } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("reshard to a value with 2 partials"));
-  }
-}
-
-TEST(Reshard, a_missing_partial_is_a_bug) {
-  const ShardMap from{plain({4}), 2, {{0, 0, whole(std::vector<i64>{4})}}},
-      to{plain({4}), 1, {{0, 0, whole(std::vector<i64>{4})}}};
-  try {
-    reshard(from, to, cluster::uniform(1, 2));
-    FAIL();
-  } catch (const InternalError& error) {
-    EXPECT_THAT(error.what(), HasSubstr("box [0,4) of partial 1 is on no rank"));
-  }
-}
-
-TEST(ReshardProperties, any_map_becomes_any_other_and_goes_back_unchanged) {
-  for (unsigned seed = 0; seed < 600; ++seed) {
-    SCOPED_TRACE(seed);
-    RandomMaps random(seed);
-    const Shape shape = random.shape();
-    const cluster::Cluster hosts = cluster::uniform(3, 4);
-    const ShardMap a = random.map(shape, 12, false), b = random.map(shape, 12, false);
-    const Rounds there = reshard(a, b, hosts), back = reshard(b, a, hosts);
-    ASSERT_NO_THROW(verify_reshard(there, a, b));
-    ASSERT_NO_THROW(verify_reshard(back, b, a));
-    ASSERT_TRUE(holds_values(b, replay_copy(there, 0, a, b), 0, 1));
-    ASSERT_TRUE(holds_values(a, replay_copy(back, 0, b, a), 0, 1));
-  }
-}
-
-TEST(ReshardProperties, sums_are_those_of_all_partials_and_reach_every_copy) {
-  for (unsigned seed = 0; seed < 600; ++seed) {
-    SCOPED_TRACE(seed);
-    RandomMaps random(seed);
-    const Shape shape = random.shape();
-    const ShardMap from = random.map(shape, 12, true), to = random.map(shape, 12, false);
-    const Rounds plan = reshard(from, to, cluster::uniform(3, 4));
-    ASSERT_NO_THROW(verify_reshard(plan, from, to));
-    if (from.partials == 1) continue;
-    const ShardMap owners = one_owner(to);
-    ASSERT_TRUE(
-        holds_values(owners, replay_sum({{plan.rounds[0], plan.rounds[1]}}, 0, from, owners), 0, from.partials));
-  }
 }
 
 }  // namespace

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <tuple>
 
+#include "../message_of.hpp"
 #include "base/errors.hpp"
 
 namespace switchyard::layout {
@@ -34,12 +36,21 @@ TEST(Cut, the_coarsest_alignment_with_enough_pieces_is_taken) {
   EXPECT_THAT(sizes(32, {16, 1}, 2), ElementsAre(16, 16));
   EXPECT_THAT(sizes(32, {16, 1}, 4), ElementsAre(8, 8, 8, 8));
   EXPECT_THAT(sizes(48, {16, 4, 1}, 5), ElementsAre(8, 8, 12, 8, 12));
+  EXPECT_THAT(sizes(12, {8, 4}, 2), ElementsAre(8, 4)) << "exactly enough";
 }
 TEST(Cut, more_parts_than_the_finest_alignment_has_pieces_leaves_some_empty) {
   EXPECT_THAT(sizes(32, {16}, 4), ElementsAre(0, 16, 0, 16));
 }
 TEST(Cut, nothing_is_cut_into_nothing) { EXPECT_THAT(sizes(0, {8}, 3), ElementsAre(0, 0, 0)); }
-TEST(Cut, a_part_out_of_range_is_a_bug) { EXPECT_THROW(cut_start(8, {}, 3, 2), InternalError); }
+TEST(Cut, a_part_out_of_range_is_a_bug) {
+  for (const auto& [n, part, parts] :
+       {std::tuple<i64, i64, i64>{8, 3, 2}, {8, -1, 2}, {8, 0, 0}, {8, 0, -1}, {-1, 0, 2}})
+    EXPECT_EQ(message_of<InternalError>([&, n = n, part = part, parts = parts] { cut_start(n, {}, part, parts); }),
+              fmt::format("part {} of {} of {} elements", part, parts, n));
+  for (const i64 alignment : {0, -8})
+    EXPECT_EQ(message_of<InternalError>([&] { cut_start(8, std::vector<i64>{alignment}, 0, 1); }),
+              fmt::format("alignment {} of a cut", alignment));
+}
 
 TEST(Cut, starts_rise_from_0_to_n_on_multiples_of_an_alignment) {
   std::mt19937 random(7);
@@ -75,6 +86,10 @@ TEST(Boxes, that_only_touch_have_nothing_in_common) {
   EXPECT_TRUE(intersect(box({0}, {4}), box({4}, {8})).empty());
   EXPECT_EQ(intersect(box({0, 2}, {4, 8}), box({3, 0}, {9, 5})), box({3, 2}, {4, 5}));
   EXPECT_THROW(intersect(box({0}, {4}), box({0, 0}, {4, 4})), InternalError);
+}
+
+TEST(Boxes, subtracting_from_nothing_leaves_nothing) {
+  EXPECT_TRUE(subtract(box({1, 1}, {1, 4}), box({0, 0}, {2, 2})).empty());
 }
 
 TEST(Boxes, subtracting_leaves_disjoint_boxes_of_the_other_elements) {

@@ -5,6 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <ctime>
+#include <map>
+#include <set>
+#include <tuple>
 
 #include "../layout/replay.hpp"
 #include "../message_of.hpp"
@@ -49,8 +52,11 @@ TEST(Plans, refuse_lists_of_different_lengths) {
               HasSubstr("9 tensors to move, 1 sources"));
   EXPECT_THAT(message_of<InternalError>([&] { plan_switch(model.units, {}, {maps[0]}, maps, one, Planner::relay); }),
               HasSubstr("1 compute copies"));
-  EXPECT_THAT(message_of<InternalError>([&] { plan_switch({{{9}}}, maps, {}, maps, one, Planner::relay); }),
-              HasSubstr("unit with tensor 9 of 9"));
+  for (const int tensor : {-1, 9})
+    EXPECT_EQ(message_of<InternalError>([&] { plan_switch({{{tensor}}}, maps, {}, maps, one, Planner::relay); }),
+              fmt::format("unit with tensor {} of 9", tensor));
+  EXPECT_THAT(message_of<InternalError>([&] { plan_reduce(model.units, {maps[0]}, maps, one, Planner::relay); }),
+              HasSubstr("9 tensors to move, 1 sources"));
 }
 
 TEST(Plans, a_switch_to_the_same_strategy_moves_nothing) {
@@ -98,6 +104,88 @@ TEST(Plans, ranks_on_other_hosts_get_moves_of_their_own) {
   const auto from = stored(model, strategy(1, 2, 2, 4)), to = stored(model, strategy(2, 1, 2, 4));
   const MovePlan plan = plan_switch(model.units, from, {}, to, {{0, 1, 2, 2}, {}}, Planner::relay);
   EXPECT_NE(plan.units[0].moves.rounds[0].pattern(), plan.units[2].moves.rounds[0].pattern());
+}
+
+/// The maps of tensors of 8 elements, which the ranks hold whole; each is a unit of its own.
+ShardMap whole_on(const std::vector<int>& ranks) {
+  ShardMap map{layout::plain({8}), 1, {}};
+  for (const int rank : ranks) map.shards.push_back({rank, 0, {1, {0}, {8}}});
+  return map;
+}
+
+/// Sources of the messages of a unit's first round that are not local, by destination.
+std::map<int, std::set<int>> senders(const UnitMoves& unit) {
+  std::map<int, std::set<int>> by_receiver;
+  for (const layout::Msg& msg : unit.moves.rounds[0])
+    if (msg.src != msg.dst) by_receiver[msg.dst].insert(msg.src);
+  return by_receiver;
+}
+
+TEST(Plans, home_sends_only_to_hosts_that_the_previous_strategy_does_not_reach) {
+  const ShardMap previous = whole_on({0}), home = whole_on({1, 2}), to = whole_on({3});
+  const cluster::Cluster one = cluster::uniform(1, 4), two{{0, 1, 1, 1}, {}};
+  for (const Planner planner : kAll)
+    EXPECT_EQ(senders(plan_switch({{{0}}}, {previous}, {home}, {to}, one, planner).units[0]),
+              (std::map<int, std::set<int>>{{3, {0}}}));
+  for (const Planner planner : {Planner::relay, Planner::greedy})
+    EXPECT_FALSE(senders(plan_switch({{{0}}}, {previous}, {home}, {to}, two, planner).units[0]).at(3).contains(0));
+}
+
+TEST(Plans, a_rank_keeps_what_it_has_of_home) {
+  for (const Planner planner : kAll) {
+    const MovePlan plan =
+        plan_switch({{{0}}}, {whole_on({0})}, {whole_on({1, 2})}, {whole_on({1})}, cluster::uniform(1, 3), planner);
+    EXPECT_THAT(senders(plan.units[0]), testing::IsEmpty());
+  }
+}
+
+TEST(Plans, home_alone_shares_what_its_copies_send) {
+  const MovePlan plan =
+      plan_switch({{{0}}}, {}, {whole_on({0, 1, 2})}, {whole_on({3})}, cluster::uniform(1, 4), Planner::relay);
+  EXPECT_EQ(senders(plan.units[0]), (std::map<int, std::set<int>>{{3, {0, 1, 2}}}));
+}
+
+TEST(Plans, without_any_copy_name_the_tensor) {
+  EXPECT_EQ(message_of<InternalError>(
+                [&] { plan_switch({{{0}}}, {}, {}, {whole_on({0})}, cluster::uniform(1, 1), Planner::relay); }),
+            "tensor 0: box [0,8) is wanted by rank 0 and held by none");
+}
+
+TEST(Plans, of_greedy_count_what_ranks_have_sent_for_earlier_units) {
+  const MovePlan plan = plan_switch({{{0}}, {{1}}}, {whole_on({0}), whole_on({0, 1})}, {},
+                                    {whole_on({2}), whole_on({2})}, cluster::uniform(1, 3), Planner::greedy);
+  EXPECT_EQ(senders(plan.units[1]), (std::map<int, std::set<int>>{{2, {1}}}));
+  const MovePlan other = plan_switch({{{0}}, {{1}}}, {whole_on({0}), whole_on({1, 2})}, {},
+                                     {whole_on({3}), whole_on({3})}, cluster::uniform(1, 4), Planner::greedy);
+  EXPECT_EQ(senders(other.units[1]), (std::map<int, std::set<int>>{{3, {1}}})) << "rank 1 has sent nothing";
+}
+
+/// Two units of one tensor each, whose second maps differ: they share no messages.
+void expect_other_moves(const ShardMap& grad, const ShardMap& other, const ShardMap& owner) {
+  const MovePlan plan =
+      plan_reduce({{{0}}, {{1}}}, {grad, other}, {owner, owner}, cluster::uniform(1, 4), Planner::relay);
+  EXPECT_NE(plan.units[0].moves.rounds[0].pattern(), plan.units[1].moves.rounds[0].pattern());
+  EXPECT_NO_THROW(verify_reduce(plan, {grad, other}, {owner, owner}));
+}
+
+TEST(Plans, units_whose_maps_differ_only_in_boxes_or_partials_share_no_messages) {
+  const auto map = [](std::vector<layout::Shard> shards) { return ShardMap{layout::plain({8}), 2, std::move(shards)}; };
+  const auto box = [](i64 lo, i64 hi) { return layout::Box{1, {lo}, {hi}}; };
+  const ShardMap owner = whole_on({3});
+  expect_other_moves(map({{0, 0, box(0, 8)}, {1, 1, box(0, 4)}, {2, 1, box(4, 8)}}),
+                     map({{0, 0, box(0, 8)}, {1, 1, box(0, 5)}, {2, 1, box(5, 8)}}), owner);
+  expect_other_moves(map({{0, 0, box(0, 8)}, {1, 0, box(0, 8)}, {2, 1, box(0, 8)}}),
+                     map({{0, 0, box(0, 8)}, {1, 1, box(0, 8)}, {2, 1, box(0, 8)}}), owner);
+}
+
+TEST(Plans, a_unit_that_lacks_a_partial_is_named_beside_one_that_has_all) {
+  ShardMap grad = layout::as_partials({whole_on({0}), whole_on({1})}), other = grad;
+  other.partials = 3;
+  const std::vector<ShardMap> owners(2, whole_on({2}));
+  EXPECT_EQ(message_of<InternalError>([&] {
+              plan_reduce({{{0}}, {{1}}}, {grad, other}, owners, cluster::uniform(1, 3), Planner::relay);
+            }),
+            "tensor 1: box [0,8) has 2 of 3 partials");
 }
 
 TEST(Plans, shared_messages_under_wrong_names_are_found) {
@@ -153,11 +241,14 @@ class RandomStrategies {
 
 /// All units' rounds of a plan side by side.
 layout::Rounds flat(const MovePlan& plan) {
+  const auto place = [](const layout::Msg& msg) { return std::tie(msg.src, msg.dst, msg.tensor, msg.box.lo); };
   layout::Rounds all;
   for (const UnitMoves& unit : plan.units) {
+    EXPECT_EQ(unit.unit, &unit - plan.units.data());
     all.rounds.resize(std::max(all.rounds.size(), unit.moves.rounds.size()));
     for (size_t r = 0; r < unit.moves.rounds.size(); ++r) {
       EXPECT_FALSE(unit.moves.rounds[r].empty());
+      EXPECT_TRUE(std::ranges::is_sorted(unit.moves.rounds[r].pattern()->messages(), {}, place));
       all.rounds[r].insert(all.rounds[r].end(), unit.moves.rounds[r].begin(), unit.moves.rounds[r].end());
     }
   }
