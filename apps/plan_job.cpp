@@ -279,6 +279,12 @@ std::optional<config::Job> with_one_degree(const JudgedPlan& plan) {
   });
 }
 
+bool exchanges_activations(const config::Strategy& strategy) {
+  return std::ranges::any_of(strategy.groups, [](const config::Group& group) {
+    return std::ranges::any_of(group.stages, [](const config::Stage& stage) { return stage.mesh.positions() > 1; });
+  });
+}
+
 // Micro-batches run in twos where the ranks of a stage exchange activations, of half the size. Where the longest
 // document needs them whole, there must be memory for two.
 std::optional<config::Job> in_pairs(const JudgedPlan& plan) {
@@ -289,9 +295,7 @@ std::optional<config::Job> in_pairs(const JudgedPlan& plan) {
     config::Strategy& strategy = bucket.strategy;
     const i64 half = std::max(bucket.max_length, strategy.micro_batch_tokens / 2);
     if (strategy.schedule == config::ScheduleKind::zeropp || !strategy.order.order.empty() ||
-        (half == strategy.micro_batch_tokens && !has_room) ||
-        !(strategy.has(config::StageAxis::outer) || strategy.has(config::StageAxis::inner) ||
-          strategy.has(config::StageAxis::ulysses)))
+        (half == strategy.micro_batch_tokens && !has_room) || !exchanges_activations(strategy))
       return false;
     strategy.paired = true;
     strategy.micro_batch_tokens = half;

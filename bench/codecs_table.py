@@ -4,7 +4,8 @@
     bench/codecs_table.py [--bench build/bench/codecs_bench] [--out FOLDER]
 
 A codec pays from the smallest of the measured sizes on, from which the bytes that it saves take the link longer than
-encoding and decoding take the processors: time counts as processor time, of fp32 elements. Writes codecs.md to --out.
+encoding and decoding take the processors: time counts as processor time, of fp32 elements. codecs_bench is built where
+Google Benchmark is installed (libbenchmark-dev). Writes codecs.md to --out.
 """
 
 import argparse

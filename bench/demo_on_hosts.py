@@ -2,7 +2,8 @@
 """Compares measured steps of the demo's job on two test hosts of two ranks with `switchyard simulate`, as Markdown.
 
     bench/demo_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
-                           [--intra 2gbit] [--cores 0.45] [--steps 6] [--strategy S ...] [--out FOLDER]
+                           [--intra 2gbit] [--cores 0.45] [--hosts 2] [--slots 2] [--steps 6] [--strategy S ...]
+                           [--out FOLDER]
 
 TOOL makes hosts with slow links, on which every rank has a fixed share of a core: `TOOL up --hosts 2 --slots 2
 --inter 400mbit --intra 2gbit --cores 0.45`, `TOOL launch -- COMMAND` for a process for each rank with the variables of

@@ -3,10 +3,11 @@
 
 Prints the values within bounds that minimize the mean squared relative error, and the errors of those rows.
 
+    bench/fit_cluster.py [--program build/switchyard] [--jobs 2] [--rounds 3] CLUSTER SOURCE KEY:LOW:HIGH ...
     bench/fit_cluster.py bench/published/clusters/jean-zay.toml bigscience device.host_launch:0:5e-4 \\
                          links.inter_host.curve:0.1:1
 
-A constant is KEY:LOW:HIGH, where KEY is a number of seconds, a curve whose shares are multiplied by a factor, or the
+SOURCE is a file of bench/published. KEY is a number of seconds, a curve whose shares are multiplied by a factor, or the
 share of one point of a curve (device.bf16.matmul_curve.5.1 is that of its sixth point). Times are linear in a factor's
 reciprocal, which is what is fitted. The search starts in the middle. Constants are set in the order in which they are
 given.

@@ -11,9 +11,10 @@ than they need, marked *. (a) is simulated with as many documents, each as long 
 `switchyard simulate`, on lengths drawn from the recipe's histogram. Planner and simulator share their costs, so
 this compares plans, not systems.
 
-    bench/hotspa_table.py [PROGRAM]
+    bench/hotspa_table.py [--program build/switchyard]
 """
 
+import argparse
 import json
 import pathlib
 import re
@@ -69,7 +70,9 @@ def case(program, recipe, folder):
 
 
 def main():
-    program = sys.argv[1] if len(sys.argv) > 1 else str(ROOT / "build/switchyard")
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", default=ROOT / "build" / "switchyard")
+    program = parser.parse_args().program
     print("| case | (a) padded | (b) best single | (c) published | planner's plan | (d) | (c) / (d) "
           "|\n|---|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

@@ -8,8 +8,8 @@
   c   the planner's buckets, all documents of a bucket with one degree
   d   the planner's plan: buckets, and a degree for each document
 
-    bench/long_documents.py [--program build/switchyard] [--seconds 20] [--jobs 2] [--lengths github]
-                            [--model 7b ...] [--gpus 64 ...] [--context 32768 ...]
+    bench/long_documents.py [--program build/switchyard] [--cluster h100-80g] [--seconds 20] [--jobs 2]
+                            [--lengths github] [--model 7b ...] [--gpus 64 ...] [--context 32768 ...]
 
 Without options the whole table is made. All are timed by `switchyard simulate` on the same documents, on hosts of eight
 devices of --cluster. a is the quickest of b's strategy with one degree and of the strategies in UNIFORM; c is d's plan

@@ -3,8 +3,8 @@
 simulated, as Markdown.
 
     bench/overlap_on_hosts.py --cluster TOOL [--program build/switchyard] [--data data/python] [--inter 400mbit]
-                              [--intra 2gbit] [--cores 0.45] [--slots 1] [--rounds 3] [--steps 4] [--tokens 4096]
-                              [--strategy S ...] [--out FOLDER]
+                              [--intra 2gbit] [--cores 0.45] [--hosts 2] [--slots 1] [--rounds 3] [--steps 4]
+                              [--tokens 4096] [--strategy S ...] [--out FOLDER]
 
 TOOL, DATA and the job are those of bench/demo_on_hosts.py, with --tokens tokens a step; a host has --slots ranks. The
 hosts are profiled over TCP.

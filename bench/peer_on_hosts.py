@@ -2,8 +2,8 @@
 """Trains the demo's job on test hosts beside a peer program, strategy by strategy in turns, as Markdown.
 
     bench/peer_on_hosts.py --cluster TOOL --peer PROGRAM --peer-name NAME [--program build/switchyard]
-                           [--data data/python] [--inter 400mbit] [--intra 2gbit] [--cores 0.45] [--slots 2]
-                           [--rounds 2] [--steps 4] [--only WORD ...] [--out FOLDER]
+                           [--data data/python] [--inter 400mbit] [--intra 2gbit] [--cores 0.45] [--hosts 2]
+                           [--slots 2] [--rounds 2] [--steps 4] [--tokens 16384] [--only WORD ...] [--out FOLDER]
 
 TOOL, DATA and the job are those of bench/demo_on_hosts.py, with --tokens tokens a step. PROGRAM trains on the same
 documents (--job, --data, --steps, and the options of the table) and prints a line of JSON with the seconds, tokens and

@@ -1,6 +1,7 @@
 r"""Compares `switchyard bench step` with the same step in transformers, and data parallelism with one rank.
 
-    .venv/bin/python bench/step_ratio.py [--rounds 3] [--steps 4] [--compare transformers] [--compare scaling] [--cuda]
+    .venv/bin/python bench/step_ratio.py [--program build/switchyard] [--rounds 3] [--steps 4] [--compare transformers]
+                                         [--compare scaling] [--cuda]
 
 transformers: two threads each, the model of bench/transformers_step.py. scaling: two data-parallel ranks of one thread
 and one rank of one thread, with the same global batch. With --cuda instead, on the first GPU and in bf16 (1b-4k,

@@ -1,8 +1,8 @@
 r"""The training step of `switchyard bench step` in Hugging Face transformers, for comparison.
 
-    python bench/transformers_step.py --hidden 512 --layers 8 --heads 8 --kv-heads 4 --ffn 1408 --vocab 8192 \
-        --seq 1024 --batch 4 --threads 2
-    python bench/transformers_step.py --cuda --precision bf16 --compile --hidden 4096 --layers 4 --heads 32 \
+    .venv/bin/python bench/transformers_step.py --hidden 512 --layers 8 --heads 8 --kv-heads 4 --ffn 1408 \
+        --vocab 8192 --seq 1024 --batch 4 --threads 2
+    .venv/bin/python bench/transformers_step.py --cuda --precision bf16 --compile --hidden 4096 --layers 4 --heads 32 \
         --kv-heads 32 --ffn 11008 --vocab 32000 --lengths 32768,4096x4,512x32 --micro-batch 32768
 
 A LLaMA model with cross-entropy over the whole batch, clipping by global norm and fused AdamW, whose state is in fp32;
@@ -10,7 +10,7 @@ with bf16 the forward and backward pass compute in bf16 (autocast). Documents of
 attention, which is flash attention on GPUs (--cudnn: cuDNN's). Documents of several lengths (--lengths) are packed into
 rows of up to --micro-batch tokens; each sees itself alone: by torch's attention for sequences of any lengths (flash
 attention) on GPUs, document by document on CPUs. The last line printed is a JSON object: tok_s (tokens per second of
-the median step), step_seconds, params, loss, peak_bytes (on GPUs).
+the median of --steps steps), step_seconds, params, loss, peak_bytes (on GPUs).
 """
 
 import argparse

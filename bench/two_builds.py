@@ -1,6 +1,6 @@
 """Times of two builds of this program in turns: whether a change made any of them longer.
 
-    .venv/bin/python bench/two_builds.py BEFORE AFTER [--rounds 5] [--only NAME]
+    .venv/bin/python bench/two_builds.py BEFORE AFTER [--rounds 5] [--only NAME] [--after-plan WORDS]
 
 BEFORE and AFTER are programs. Both run the same commands: a training step, a hot switch and an all-reduce on the thread
 fabric (`bench step`, `bench switch`, `bench comm`), the start of a job of one small step, the simulation of a step, and

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/file_text.hpp"
@@ -18,6 +19,8 @@ using cluster::EfficiencyCurve;
 using cluster::Hardware;
 
 constexpr int kMostRanks = 1'000'000;
+// Instead of a number of ranks: as many as a host of the file has devices.
+constexpr int kWholeHost = std::numeric_limits<int>::min();
 // Bounds of any quantity in its plain unit: byte counts stay finite, and times neither zero nor infinite.
 constexpr double kLeast = 1e-18, kMost = 1e18;
 
@@ -93,6 +96,10 @@ class Reader {
   void wrong(const std::string& name, const toml::node& node, const std::string& message) {
     const bool container = node.is_table() || node.is_array();
     errors_.add(where(node), fmt::format("{}{} {}.", name, container ? "" : " = " + shown(node), message));
+  }
+  /// A key that the section has.
+  void wrong(const Section& section, const std::string& part, const std::string& message) {
+    wrong(section.key(part), *section.table->get(part), message);
   }
 
   std::string origin_;
@@ -301,7 +308,7 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   device.memory = {static_cast<i64>(quantity(section, "memory", kMemory))};
   device.reserve = {static_cast<i64>(optional_quantity(section, "reserve", kMemory, 0, true))};
   if (device.reserve >= device.memory && section.table != nullptr && section.table->contains("memory"))
-    wrong(section.key("reserve"), *section.table->get("reserve"), "must be below device.memory");
+    wrong(section, "reserve", "must be below device.memory");
   const BytesPerSecond memory{quantity(section, "memory_bandwidth", kBandwidth)};
   device.launch = {quantity(section, "launch", kDuration, true)};
   device.host_launch = {optional_quantity(section, "host_launch", kDuration, 0, true)};
@@ -311,8 +318,7 @@ void Reader::read_device(Section& root, cluster::Device& device) {
   device.lockstep_curve = curve(section, "lockstep_curve", kDurationSizes);
   device.alone_speedup = optional_quantity(section, "alone_speedup", kSpeedup, 1);
   if (device.alone_speedup < 1)
-    errors_.add(origin_, fmt::format("{} = {} must be at least 1 (the devices of a host don't slow each other down).",
-                                     section.key("alone_speedup"), device.alone_speedup));
+    wrong(section, "alone_speedup", "must be at least 1 (the devices of a host don't slow each other down)");
   for (const DType type : {DType::bf16, DType::f32, DType::f64}) {
     const std::string part(name_of(Precision{.compute = type, .state = type}));
     if (const std::optional<cluster::Rates> rates = read_rates(section, part, memory)) device.rates[type] = *rates;
@@ -336,17 +342,14 @@ std::optional<cluster::LinkClass> Reader::read_link(Section& links, const std::s
     link.shared_by = count(section, "shared_by", devices).value_or(1);
   section.asked.push_back("shared_by");
   link.sum_share = optional_quantity(section, "sum_share", kShare, 1);
-  if (link.sum_share > 1)
-    errors_.add(section.where, fmt::format("{} = {} must be at most 1.", section.key("sum_share"), link.sum_share));
+  if (link.sum_share > 1) wrong(section, "sum_share", "must be at most 1");
   link.overlap_slowdown = optional_quantity(section, "overlap_slowdown", kFactor, 0);
   if (link.overlap_slowdown != 0 && (link.overlap_slowdown < 1 || link.overlap_slowdown > 2))
-    errors_.add(section.where, fmt::format("{} = {} must be at least 1 (no slowdown) and at most 2 (serialized).",
-                                           section.key("overlap_slowdown"), link.overlap_slowdown));
+    wrong(section, "overlap_slowdown", "must be at least 1 (no slowdown) and at most 2 (serialized)");
   link.pair_bandwidth = {optional_quantity(section, "pair_bandwidth", kBandwidth, 0)};
   if (link.pair_bandwidth.count > link.bandwidth.count)
-    errors_.add(section.where, fmt::format("{} = {:g} GB/s must be at most the bandwidth of a port, {:g} GB/s.",
-                                           section.key("pair_bandwidth"), link.pair_bandwidth.count / 1e9,
-                                           link.bandwidth.count / 1e9));
+    wrong(section, "pair_bandwidth",
+          fmt::format("must be at most the bandwidth of a port, {:g} GB/s", link.bandwidth.count / 1e9));
   link.curve = curve(section, "curve", kByteSizes);
   close(section);
   return section.table == nullptr ? std::nullopt : std::optional(link);
@@ -397,6 +400,8 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
   }
 }
 
+const char* s(i64 number) { return number == 1 ? "" : "s"; }
+
 /// Keeps as many devices as there are ranks, in whole hosts or part of one host; returns what is wrong, or "".
 /// hosts_given: whether there are no more hosts than it has.
 std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
@@ -405,7 +410,6 @@ std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
   if (ranks < 1 || ranks > kMostRanks)
     return fmt::format("{} ranks; at least 1 and at most {} are needed.", ranks, kMostRanks);
   if (hosts_given && ranks > capacity) {
-    const auto s = [](i64 number) { return number == 1 ? "" : "s"; };
     return fmt::format(
         "{} ranks don't fit on {} host{} with {} device{}{}. Use at most {} rank{}, or a cluster of {} hosts{}.", ranks,
         hardware.hosts, s(hardware.hosts), devices, s(devices), hardware.hosts == 1 ? "" : " each", capacity,
@@ -421,6 +425,7 @@ std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
 }
 
 void Reader::fit_ranks(Hardware& hardware, std::optional<int> ranks) {
+  if (ranks == kWholeHost) ranks = hardware.devices_per_host;
   const i64 devices = hardware.devices_per_host, capacity = devices * hardware.hosts;
   if (!ranks) {
     if (!hosts_given_)
@@ -443,10 +448,8 @@ Hardware Reader::read(const toml::table& table, std::optional<int> ranks) {
   const std::optional<int> devices = count(root, "devices_per_host", kMostRanks);
   hardware.devices_per_host = devices.value_or(1);
   hardware.overlap_slowdown = quantity(root, "overlap_slowdown", kFactor);
-  if (hardware.overlap_slowdown < 1 || hardware.overlap_slowdown > 2) {
-    wrong("overlap_slowdown", *table.get("overlap_slowdown"),
-          "must be at least 1 (no slowdown) and at most 2 (serialized)");
-  }
+  if (hardware.overlap_slowdown < 1 || hardware.overlap_slowdown > 2)
+    wrong(root, "overlap_slowdown", "must be at least 1 (no slowdown) and at most 2 (serialized)");
   hardware.overlaps_collectives = yes(root, "overlap_collectives", true);
   read_device(root, hardware.device);
   const bool one_host = hosts_given_ && !hosts_faulty_ && hardware.hosts == 1;
@@ -481,13 +484,14 @@ Hardware on_hosts(const std::string& name, const std::string& topology, std::opt
     if (placed.host[static_cast<size_t>(rank)] != rank / devices)
       user_error("{} has hosts with unlike numbers of slots; as many on each host are needed. Change the slots.",
                  topology);
-  Hardware hardware = load_hardware(name, devices);
-  if (hardware.hosts > 1)
-    user_error("cluster {} has {} devices on a host, but {} has {}. Use at most {} on each host.", name,
-               hardware.devices_per_host, topology, devices, hardware.devices_per_host);
+  Hardware hardware = load_hardware(name, kWholeHost);
+  if (devices > hardware.devices_per_host)
+    user_error("cluster {} has {} device{} on a host, but {} has {}. Use at most {} on each host.", name,
+               hardware.devices_per_host, s(hardware.devices_per_host), topology, devices, hardware.devices_per_host);
   if (hosts > 1 && !hardware.inter_host)
     user_error("cluster {} has no [links.inter_host], which the {} hosts of {} need. Add it.", name, hosts, topology);
   hardware.hosts = hosts;
+  hardware.devices_per_host = devices;
   hardware.host_names = placed.names;
   if (ranks)
     if (const std::string wrong = keep_ranks(hardware, *ranks, true); !wrong.empty())

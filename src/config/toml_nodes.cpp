@@ -21,6 +21,11 @@ std::string shown(const toml::node& node) {
     const std::string digits = fmt::format("{}", *number);  // the shortest that reads back as the same number
     return digits.find_first_not_of("-0123456789") == std::string::npos ? digits + ".0" : digits;
   }
+  if (const toml::array* list = node.as_array()) {
+    std::string items;
+    for (const toml::node& item : *list) items += fmt::format("{}{}", items.empty() ? "" : ", ", shown(item));
+    return fmt::format("[{}]", items);
+  }
   std::ostringstream text;
   node.visit([&](const auto& value) { text << value; });
   return text.str();

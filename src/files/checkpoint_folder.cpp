@@ -159,14 +159,22 @@ std::optional<std::string> fault_of(const fs::path& folder) {
 }
 
 std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
-  std::vector<CheckpointPlace> places;
-  if (!fs::is_directory(checkpoints)) return places;
-  for (const auto& item : fs::directory_iterator(checkpoints)) {
-    const i64 step = step_of(item.path());
-    if (step >= 0 && is_committed(item.path())) places.push_back({step, item.path()});
+  if (!fs::is_directory(checkpoints)) return {};
+  for (;;) {
+    std::vector<CheckpointPlace> places;
+    bool gone = false;
+    for (const auto& item : fs::directory_iterator(checkpoints)) {
+      const i64 step = step_of(item.path());
+      if (step < 0) continue;
+      if (is_committed(item.path())) {
+        places.push_back({step, item.path()});
+      } else if (!fs::exists(fs::symlink_status(item.path()))) {
+        gone = true;
+      }
+    }
+    std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
+    if (!places.empty() || !gone) return places;  // else the run goes on and has removed it, for newer ones
   }
-  std::sort(places.begin(), places.end(), [](const auto& a, const auto& b) { return a.step < b.step; });
-  return places;
 }
 
 // The place of a corpus without a name stands in the object itself.

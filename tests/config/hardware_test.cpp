@@ -215,7 +215,7 @@ TEST(HardwareFile, devices_may_slow_each_other_down) {
             1.5);
   EXPECT_EQ(
       error_with("launch = \"5 us\"", "launch = \"5 us\"\nalone_speedup = 0.5"),
-      "my.toml: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
+      "my.toml:10: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
 }
 
 TEST(HardwareFile, two_devices_may_have_less_than_a_port_between_them) {
@@ -224,8 +224,14 @@ TEST(HardwareFile, two_devices_may_have_less_than_a_port_between_them) {
       with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = \"4 GB/s\""), "my.toml");
   EXPECT_EQ(pairs.intra_host.pair_rate(), BytesPerSecond{4e9});
   EXPECT_EQ(pairs.intra_host.bandwidth, BytesPerSecond{1e10});
-  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = \"20 GB/s\""),
-            "my.toml:18: links.intra_host.pair_bandwidth = 20 GB/s must be at most the bandwidth of a port, 10 GB/s.");
+  EXPECT_EQ(
+      error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = \"20 GB/s\""),
+      "my.toml:21: links.intra_host.pair_bandwidth = \"20 GB/s\" must be at most the bandwidth of a port, 10 GB/s.");
+  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\nsum_share = 1.5"),
+            "my.toml:21: links.intra_host.sum_share = 1.5 must be at most 1.");
+  EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\noverlap_slowdown = 3"),
+            "my.toml:21: links.intra_host.overlap_slowdown = 3 must be at least 1 (no slowdown) and at most 2 "
+            "(serialized).");
   EXPECT_EQ(error_with("bandwidth = \"10 GB/s\"", "bandwidth = \"10 GB/s\"\npair_bandwidth = -1"),
             "my.toml:21: links.intra_host.pair_bandwidth = -1 must be above 0.");
 }
@@ -235,7 +241,7 @@ TEST(HardwareFile, ranks_in_lockstep_have_a_curve_by_seconds) {
       with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 ms\", 0.75], [0.5, 0.9]]");
   EXPECT_EQ(hardware_from_toml(curve, "my.toml").device.lockstep_curve, (EfficiencyCurve{{{1e-3, 0.75}, {0.5, 0.9}}}));
   EXPECT_THAT(error_with("width_curve = [[16, 0.5], [64, 1]]", "lockstep_curve = [[\"1 kB\", 0.75]]"),
-              testing::HasSubstr("device.lockstep_curve has a point [ '1 kB', 0.75 ]: \"1 kB\" is not a duration."));
+              testing::HasSubstr("device.lockstep_curve has a point [\"1 kB\", 0.75]: \"1 kB\" is not a duration."));
 }
 
 TEST(HardwareFile, a_missing_constant_is_named_with_what_it_is) {
@@ -337,7 +343,7 @@ TEST(HardwareFile, a_curve_must_be_pairs_that_rise_in_size_with_shares_up_to_1) 
   EXPECT_EQ(curve("[0.5, 0.6]"), "my.toml:10: device.memory_curve must be a list of pairs [size, share].");
   EXPECT_EQ(curve("[[1, 0.5, 2]]"), "my.toml:10: device.memory_curve must be a list of pairs [size, share].");
   EXPECT_EQ(curve("[[1, \"half\"]]"),
-            "my.toml:10: device.memory_curve has a point [ 1, 'half' ]; sizes are bytes, such as 65536 or \"64 KiB\", "
+            "my.toml:10: device.memory_curve has a point [1, \"half\"]; sizes are bytes, such as 65536 or \"64 KiB\", "
             "shares are numbers.");
   EXPECT_EQ(curve("[[\"1 MiB\", 0.5], [\"64 KiB\", 0.6]]"),
             "my.toml:10: device.memory_curve is wrong: point 2 has size 65536 after 1048576; sizes must rise.");
@@ -353,11 +359,11 @@ TEST(HardwareFile, a_curve_must_be_pairs_that_rise_in_size_with_shares_up_to_1) 
             "share 0.1 to 0.17 or more.");
   EXPECT_EQ(
       curve("[[\"1 mile\", 0.5]]"),
-      "my.toml:10: device.memory_curve has a point [ '1 mile', 0.5 ]: \"1 mile\" is not an amount of memory. Write a "
+      "my.toml:10: device.memory_curve has a point [\"1 mile\", 0.5]: \"1 mile\" is not an amount of memory. Write a "
       "number and B, KiB, "
       "MiB, GiB, TiB (or kB, MB, GB, TB), such as \"16 GiB\".");
-  EXPECT_EQ(error_with("[[16, 0.5], [64, 1]]", "[[\"16 B\", 0.5]]"),
-            "my.toml:11: device.width_curve has a point [ '16 B', 0.5 ]; sizes are numbers, shares are numbers.");
+  EXPECT_EQ(error_with("[[16, 0.5], [64, 1]]", "[[\"16 B\", 0.3]]"),
+            "my.toml:11: device.width_curve has a point [\"16 B\", 0.3]; sizes are numbers, shares are numbers.");
 }
 
 TEST(HardwareFile, all_errors_come_together) {
@@ -490,6 +496,10 @@ TEST(LoadHardware, devices_of_a_cluster_on_other_hosts) {
   EXPECT_THAT(message_of([&] { load_hardware("2x8"); }), testing::HasSubstr("such as h200-141g:2x8"));
   EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x16"); }),
             "cluster h100-80g has 8 devices on a host, but 2x16 has 16. Use at most 8 on each host.");
+  EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x9"); }),
+            "cluster h100-80g has 8 devices on a host, but 2x9 has 9. Use at most 8 on each host.");
+  EXPECT_EQ(message_of([&] { load_hardware("demo:1x8"); }),
+            "cluster demo has 4 devices on a host, but 1x8 has 8. Use at most 4 on each host.");
   EXPECT_EQ(message_of([&] { load_hardware("demo:2x4"); }),
             "cluster demo has no [links.inter_host], which the 2 hosts of 2x4 need. Add it.");
   EXPECT_EQ(message_of([&] { load_hardware("h100-80g:2x4", 12); }),

@@ -165,7 +165,7 @@ TEST(Job, a_step_runs_every_bucket_once_in_the_order_that_is_given) {
             "order, or leave it out.");
   EXPECT_THAT(message_of([] { good({"run.order=[1]"}); }), HasSubstr("doesn't have each of the 2 buckets once"));
   EXPECT_EQ(message_of([] { good({"run.order=[1, -1]"}); }),
-            "--set run.order=[1, -1]: run.order = [ 1, -1 ] has -1, which must be at least 0.");
+            "--set run.order=[1, -1]: run.order = [1, -1] has -1, which must be at least 0.");
   EXPECT_EQ(message_of([] { good({"run.order=[1, 0.5]"}); }),
             "--set run.order=[1, 0.5]: run.order is a list; a list of integers such as [0, 2, 1] is needed.");
   EXPECT_EQ(message_of([] { good({"run.order=1"}); }),

@@ -13,7 +13,7 @@ TEST(TomlNodes, values_are_shown_and_named_as_in_messages) {
   EXPECT_EQ(shown(*table.get("a")), "true");
   EXPECT_EQ(shown(*table.get("b")), "1");
   EXPECT_EQ(shown(*table.get("c")), "\"one\"");
-  EXPECT_EQ(shown(*table.get("e")), "[ 1, 2 ]");
+  EXPECT_EQ(shown(*table.get("e")), "[1, 2]");
   EXPECT_EQ(shown(*table.get("d")), "1.5");
   std::string types;
   for (const char* key : {"a", "b", "c", "d", "e", "f", "h"}) types += type_name(*table.get(key)) + ", ";
@@ -21,11 +21,12 @@ TEST(TomlNodes, values_are_shown_and_named_as_in_messages) {
 }
 
 TEST(TomlNodes, fractions_are_shown_as_they_were_most_likely_written) {
-  const toml::table table = parse_toml("a = 0.9\nb = 2.0\nc = -1e-6\nd = inf\n", "x.toml");
+  const toml::table table = parse_toml("a = 0.9\nb = 2.0\nc = -1e-6\nd = inf\ne = [[\"1 MB\", 0.3]]\n", "x.toml");
   EXPECT_EQ(shown(*table.get("a")), "0.9");
   EXPECT_EQ(shown(*table.get("b")), "2.0");
   EXPECT_EQ(shown(*table.get("c")), "-1e-06");
   EXPECT_EQ(shown(*table.get("d")), "inf");
+  EXPECT_EQ(shown(*table.get("e")), "[[\"1 MB\", 0.3]]");
 }
 
 TEST(TomlNodes, text_that_is_no_toml_is_placed) {

@@ -72,6 +72,26 @@ def test_the_image_has_the_program(tmp_path):
         linted(BUILDER, "rmi", name)
 
 
+def started_and_again(folder, run, programs, words, variables=None, status=0):
+    """Runs words where programs print how they are called: before the run has a checkpoint, and after, when the first
+    program exits with status."""
+    for name in programs:
+        ending = "exit ${STATUS:-0}\n" if name == programs[0] else ""
+        (folder / name).write_text(f'#!/bin/sh\necho {name} "$@"\n{ending}')
+        (folder / name).chmod(0o755)
+
+    def started(**more):
+        return tiny.run(words, environment=tiny.ENVIRONMENT | {"PATH": f"{folder}:/usr/bin:/bin"} | (variables or {}) |
+                        more)
+
+    first = started()
+    (run / "checkpoints/step-00000004.partial").mkdir(parents=True)
+    assert started().stdout == first.stdout, "it was ended while it wrote its first checkpoint"
+    (run / "checkpoints/step-00000004").mkdir()
+    (run / "checkpoints/step-00000004/COMMITTED").touch()
+    return first, started(STATUS=str(status))
+
+
 def pods(document):
     """Every pod template within."""
     if isinstance(document, dict):
@@ -91,11 +111,16 @@ def test_pods_of_a_kubernetes_job_are_valid_and_start_the_program(path, tmp_path
         (tmp_path / f"{number}.yaml").write_text(yaml.safe_dump(pod))
         linted(BIN / "kubernetes-validate", tmp_path / f"{number}.yaml")
         commands += [container["command"] for container in template["spec"]["containers"] if "command" in container]
-    help_text = tiny.run([tiny.PROGRAM, "train", "--help"]).stdout
-    for words in commands:
-        assert words[0] in ("mpirun", "torchrun"), "which are on the image's path"
-        assert "switchyard" in words
-        for option in words[words.index("switchyard"):]:
+    assert commands
+    for number, words in enumerate(commands):
+        assert words[:-1] == ["bash", "-c"]
+        run = tmp_path / f"run-{number}"
+        first, again = started_and_again(tmp_path, run, ("mpirun", "torchrun"),
+                                         ["bash", "-c", words[-1].replace("/runs/mine", str(run))])
+        ours = first.stdout.split(" switchyard ")[1].split()
+        assert f"{first.stdout.rstrip()} --resume {run}\n" == again.stdout
+        help_text = tiny.run([tiny.PROGRAM, ours[0], "--help"]).stdout
+        for option in ours:
             assert not option.startswith("--") or re.search(rf"(?<![\w-]){option}(?![\w-])", help_text), option
 
 
@@ -109,24 +134,13 @@ def test_ranks_may_save_before_the_launcher_and_its_pod_are_killed(name, variabl
 
 
 def test_the_batch_script_resumes_a_run_that_has_checkpoints(tmp_path):
-    for name, body in (("srun", 'echo "$@"; exit ${STATUS:-0}'), ("scontrol", 'echo scontrol "$@"')):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
-
-    def words(**variables):
-        environment = tiny.ENVIRONMENT | {
-            "PATH": f"{tmp_path}:/usr/bin:/bin", "SLURM_NTASKS": "16", "SLURM_JOB_ID": "7"}
-        return tiny.run([RECIPES / "slurm.sh", "job.toml", tmp_path / "run"], environment=environment | variables)
-
-    first = words()
+    run = tmp_path / "run"
+    variables = {"SLURM_NTASKS": "16", "SLURM_JOB_ID": "7"}
+    first, again = started_and_again(tmp_path, run, ("srun", "scontrol"), [RECIPES / "slurm.sh", "job.toml", run],
+                                     variables, status=138)
     assert first.returncode == 0
-    assert first.stdout == f"switchyard train job.toml --ranks 16 --out {tmp_path}/run\n"
-    (tmp_path / "run/checkpoints/step-00000004.partial").mkdir(parents=True)
-    assert "--resume" not in words().stdout, "it was ended while it wrote its first one"
-    (tmp_path / "run/checkpoints/step-00000004").mkdir()
-    (tmp_path / "run/checkpoints/step-00000004/COMMITTED").touch()
-    again = words(STATUS="138")
-    assert again.stdout == (f"switchyard train job.toml --ranks 16 --out {tmp_path}/run --resume {tmp_path}/run\n"
+    assert first.stdout == f"srun switchyard train job.toml --ranks 16 --out {run}\n"
+    assert again.stdout == (f"srun switchyard train job.toml --ranks 16 --out {run} --resume {run}\n"
                             "scontrol requeue 7\n")
     assert again.returncode == 138
 
