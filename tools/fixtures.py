@@ -51,6 +51,8 @@ MODELS = {
               1104),
     "qwen3-yarn": ("qwen3", rotary(40, 2, 6, 3, 92, 109, head_dim=16, rms_norm_eps=1e-6, rope_theta=2e3,
                                    rope_scaling=YARN), 1106),
+    "olmo2": ("olmo2", rotary(48, 3, 6, 3, 132, 139, rms_norm_eps=1e-5, rope_theta=5e5,
+                              pad_token_id=None), 1109),
     "gpt2": ("gpt2", dict(n_embd=40, n_layer=3, n_head=5, vocab_size=127, n_positions=160, attn_pdrop=0.0,
                           embd_pdrop=0.0, resid_pdrop=0.0,
                           bos_token_id=None, eos_token_id=None), 1105),

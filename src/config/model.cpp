@@ -9,7 +9,7 @@
 namespace switchyard::config {
 namespace {
 
-constexpr std::array<std::string_view, kFamilyCount> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2"};
+constexpr std::array<std::string_view, kFamilyCount> kFamilies{"llama", "mistral", "qwen2", "qwen3", "gpt2", "olmo2"};
 
 // Bounds that keep every product of sizes within 64 bits (and are far above those of any model).
 constexpr i64 kMostHidden = i64{1} << 20, kMostFfn = i64{1} << 24, kMostVocab = i64{1} << 28,
@@ -74,6 +74,16 @@ void validate_rotary(const ModelConfig& model) {
     user_error("model.head_dim = 2: model.rope_scaling of type dynamic needs at least 4. Use another type.");
 }
 
+void validate_olmo2(const ModelConfig& model) {
+  for (const auto& [key, bias] :
+       {std::pair("qkv_bias", model.qkv_bias), {"o_bias", model.o_bias}, {"mlp_bias", model.mlp_bias}})
+    if (bias) user_error("model.{} = true: olmo2 has no biases. Leave {} out.", key, key);
+  if (model.qk_norm)
+    user_error(
+        "model.qk_norm = true: olmo2 has a norm over all heads of q, and one over those of k, instead of norms of each "
+        "head. Leave qk_norm out.");
+}
+
 i64 gpt2_layer_parameters(const ModelConfig& m) {
   const i64 attention =
       m.hidden_size * 3 * m.hidden_size + 3 * m.hidden_size + m.hidden_size * m.hidden_size + m.hidden_size;
@@ -88,6 +98,7 @@ i64 llama_layer_parameters(const ModelConfig& m) {
   if (m.o_bias) count += m.hidden_size;
   if (m.mlp_bias) count += 2 * m.ffn_size + m.hidden_size;
   if (m.qk_norm) count += 2 * m.head_dim;
+  if (m.family == Family::olmo2) count += q + kv;  // norms of all of them
   return count;
 }
 
@@ -132,6 +143,7 @@ void validate(const ModelConfig& model) {
     validate_gpt2(model);
   } else {
     validate_rotary(model);
+    if (model.family == Family::olmo2) validate_olmo2(model);
   }
 }
 

@@ -9,8 +9,8 @@
 
 namespace switchyard::config {
 
-enum class Family { llama, mistral, qwen2, qwen3, gpt2 };
-inline constexpr int kFamilyCount = 5;
+enum class Family { llama, mistral, qwen2, qwen3, gpt2, olmo2 };
+inline constexpr int kFamilyCount = 6;
 
 /// fused: scores are never stored whole. unfused: softmax(q k^T) is stored, tokens x tokens for each document and head.
 enum class AttentionKind { fused, unfused };
@@ -45,7 +45,7 @@ std::string model_preset_names();
 ModelConfig family_defaults(Family family);
 /// "fused", "unfused".
 std::string_view name_of(AttentionKind attention);
-/// "llama", "mistral", "qwen2", "qwen3", "gpt2".
+/// "llama", "mistral", "qwen2", "qwen3", "gpt2", "olmo2".
 std::string_view name_of(Family family);
 /// UserError lists the names.
 Family family_from(std::string_view name);

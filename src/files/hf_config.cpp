@@ -76,12 +76,14 @@ struct RotaryFamily {
   const char* architecture;
   i64 vocab_size, ffn_size, kv_heads, head_dim,
       max_positions;  // defaults; kv_heads 0: as heads; head_dim 0: hidden / heads
+  double norm_eps = 1e-6;
 };
 constexpr RotaryFamily kRotaryFamilies[] = {
     {Family::llama, "LlamaForCausalLM", 32000, 11008, 0, 0, 2048},
     {Family::mistral, "MistralForCausalLM", 32000, 14336, 8, 0, 131072},
     {Family::qwen2, "Qwen2ForCausalLM", 151936, 22016, 32, 0, 32768},
     {Family::qwen3, "Qwen3ForCausalLM", 151936, 22016, 32, 128, 32768},
+    {Family::olmo2, "Olmo2ForCausalLM", 50304, 11008, 0, 0, 2048, 1e-5},
 };
 
 const RotaryFamily* find_rotary(std::string_view name) {
@@ -198,7 +200,7 @@ ModelConfig read_rotary(const Keys& keys, const RotaryFamily& family) {
   model.kv_heads = keys.count("num_key_value_heads", as_heads ? model.heads : family.kv_heads);
   model.head_dim = keys.count("head_dim", family.head_dim == 0 ? model.hidden_size / model.heads : family.head_dim);
   model.max_positions = keys.count("max_position_embeddings", family.max_positions);
-  model.norm_eps = keys.number("rms_norm_eps", 1e-6);
+  model.norm_eps = keys.number("rms_norm_eps", family.norm_eps);
   model.initializer_range = keys.number("initializer_range", 0.02);
   model.tied_embeddings = keys.flag("tie_word_embeddings", false);
   read_rope(keys, model);
@@ -210,8 +212,8 @@ ModelConfig read_rotary(const Keys& keys, const RotaryFamily& family) {
   if (family.family == Family::llama) {
     model.qkv_bias = model.o_bias = attention_bias;
     model.mlp_bias = keys.flag("mlp_bias", false);
-  } else if (family.family == Family::qwen3 && attention_bias) {
-    keys.refuse("attention_bias", "qwen3 is supported with false");
+  } else if ((family.family == Family::qwen3 || family.family == Family::olmo2) && attention_bias) {
+    keys.refuse("attention_bias", fmt::format("{} is supported with false", config::name_of(family.family)));
   }
   return model;
 }
@@ -311,6 +313,8 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
   if (model.family == Family::llama) {
     result["attention_bias"] = model.qkv_bias;
     result["mlp_bias"] = model.mlp_bias;
+  } else if (model.family == Family::olmo2) {
+    result["pad_token_id"] = nullptr;  // that of transformers' default would have no gradient there
   } else {
     result["sliding_window"] = model.sliding_window > 0 ? json(model.sliding_window) : json(nullptr);
   }
@@ -361,7 +365,7 @@ ModelConfig hf_config_from_json(const std::string& text, const std::string& orig
     model = read_gpt2(keys);
   } else {
     const RotaryFamily* family = find_rotary(type);
-    if (family == nullptr) keys.refuse("model_type", "supported are llama, mistral, qwen2, qwen3 and gpt2");
+    if (family == nullptr) keys.refuse("model_type", "supported are llama, mistral, qwen2, qwen3, gpt2 and olmo2");
     model = read_rotary(keys, *family);
   }
   try {

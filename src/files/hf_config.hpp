@@ -1,4 +1,4 @@
-// Hugging Face's config.json to and from ModelConfig: llama, mistral, qwen2, qwen3, gpt2.
+// Hugging Face's config.json to and from ModelConfig: llama, mistral, qwen2, qwen3, gpt2, olmo2.
 // Defaults of absent keys are those of transformers 4.57.
 #pragma once
 

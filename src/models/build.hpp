@@ -17,7 +17,8 @@ enum class Output { loss, logits };
 /// norm and head. The stream between layers has role "residual". Parameters carry Hugging Face names.
 ir::Graph build(const config::ModelConfig& model, Precision precision, Output output);
 
-/// Llama, Mistral, Qwen2 (biases on q, k, v), Qwen3 (norms on q and k).
+/// Llama, Mistral, Qwen2 (biases on q, k, v), Qwen3 (norms on q and k), OLMo 2 (norms behind the blocks, and of q and
+/// k).
 void build_llama(ir::Graph& graph, const config::ModelConfig& model, Output output);
 /// GPT-2: learned positions, LayerNorm, GELU, Conv1D weights ([in, out] in files).
 void build_gpt2(ir::Graph& graph, const config::ModelConfig& model, Output output);

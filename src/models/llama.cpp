@@ -17,7 +17,8 @@ using layout::Role;
 
 class LlamaBuilder {
  public:
-  LlamaBuilder(Graph& graph, const config::ModelConfig& model) : graph_(graph), m_(model) {}
+  LlamaBuilder(Graph& graph, const config::ModelConfig& model)
+      : graph_(graph), m_(model), olmo2_(model.family == config::Family::olmo2) {}
 
   void build(Output output) {
     graph_.set_unit(0);
@@ -42,6 +43,12 @@ class LlamaBuilder {
     const int unit = static_cast<int>(layer) + 1;
     const std::string at = fmt::format("model.layers.{}.", layer);
     graph_.set_unit(unit);
+    if (olmo2_) {
+      const int a_TH = to_stream(attention(x_TH, at + "self_attn.", unit));
+      x_TH = residual(x_TH, norm(a_TH, at + "post_attention_layernorm.weight", unit, 0));
+      const int b_TH = to_stream(feed_forward(x_TH, at + "mlp.", unit));
+      return residual(x_TH, norm(b_TH, at + "post_feedforward_layernorm.weight", unit, 0));
+    }
     x_TH = residual(x_TH, attention(norm(x_TH, at + "input_layernorm.weight", unit, 0), at + "self_attn.", unit));
     return residual(x_TH, feed_forward(norm(x_TH, at + "post_attention_layernorm.weight", unit, 0), at + "mlp.", unit));
   }
@@ -63,6 +70,10 @@ class LlamaBuilder {
     if (m_.qk_norm) {
       q_TN = in_block({norm(q_TN, at + "q_norm.weight", unit, D)})[0];
       k_TK = in_block({norm(k_TK, at + "k_norm.weight", unit, D)})[0];
+    }
+    if (olmo2_) {
+      q_TN = norm_of_heads(q_TN, at + "q_norm.weight", unit, q);
+      k_TK = norm_of_heads(k_TK, at + "k_norm.weight", unit, k);
     }
     q_TN = rope(q_TN, "q");
     k_TK = rope(k_TK, "k");
@@ -97,10 +108,15 @@ class LlamaBuilder {
 
   // The result of a block and its sum with the residual stream have the stream's layout.
   int residual(int x_TH, int block_TH) {
-    graph_.set_role(block_TH, Role::residual);
+    to_stream(block_TH);
     const int sum = graph_.call(std::make_shared<ir::Add>(), {x_TH, block_TH}, "residual")[0];
     graph_.set_role(sum, Role::residual);
     return sum;
+  }
+
+  int to_stream(int value_TH) {
+    graph_.set_role(value_TH, Role::residual);
+    return value_TH;
   }
 
   std::vector<int> in_block(std::vector<int> values) {
@@ -112,6 +128,16 @@ class LlamaBuilder {
     const int weight = group == 0 ? add_vector(graph_, name, unit, m_.hidden_size, DimRole::norm, 1)
                                   : add_vector(graph_, name, unit, group, DimRole::none, 1);
     return graph_.call(std::make_shared<ir::RmsNorm>(m_.norm_eps, group), {x, weight}, "norm")[0];
+  }
+
+  // A norm over all heads that a product makes, whose weight is cut as they are.
+  int norm_of_heads(int x, const std::string& name, int unit, const Product& heads) {
+    const int weight = graph_.add_param({.name = name,
+                                         .shape = {{heads.rows}, {heads.row_cuts}},
+                                         .unit = unit,
+                                         .roles = {heads.row_role},
+                                         .init = {.constant = 1}});
+    return in_block(graph_.call(std::make_shared<ir::RmsNorm>(m_.norm_eps, 0), {x, weight}, "norm"))[0];
   }
 
   int rope(int x, const std::string& name) {
@@ -134,6 +160,7 @@ class LlamaBuilder {
 
   Graph& graph_;
   const config::ModelConfig& m_;
+  bool olmo2_;  // norms behind the blocks instead of before them, and of all queries and all keys
 };
 
 }  // namespace

@@ -43,6 +43,7 @@ TEST(Model, parameters_are_counted_as_hugging_face_has_them) {
   qwen2.tied_embeddings = true;
   EXPECT_EQ(parameter_count(qwen2), 59008);
   EXPECT_EQ(parameter_count(sized(Family::qwen3, 2, 32, 4, 2, 16, 48, 101)), 28192);
+  EXPECT_EQ(parameter_count(sized(Family::olmo2, 16, 2048, 16, 16, 128, 8192, 100352)), 1484916736) << "OLMo-2-0425-1B";
   ModelConfig biased = sized(Family::llama, 2, 32, 4, 2, 8, 48, 101);
   biased.qkv_bias = biased.o_bias = biased.mlp_bias = true;
   EXPECT_EQ(parameter_count(biased), 22432);
@@ -100,11 +101,12 @@ TEST(Model, families_have_their_biases_and_norms) {
 }
 
 TEST(Model, family_names_go_there_and_back) {
-  for (const Family family : {Family::llama, Family::mistral, Family::qwen2, Family::qwen3, Family::gpt2}) {
+  for (const Family family :
+       {Family::llama, Family::mistral, Family::qwen2, Family::qwen3, Family::gpt2, Family::olmo2}) {
     EXPECT_EQ(family_from(name_of(family)), family);
   }
   EXPECT_EQ(message_of([] { family_from("bert"); }),
-            "model.architecture = \"bert\" is unknown. Use one of llama, mistral, qwen2, qwen3, gpt2.");
+            "model.architecture = \"bert\" is unknown. Use one of llama, mistral, qwen2, qwen3, gpt2, olmo2.");
 }
 
 TEST(Model, sizes_of_zero_and_beyond_all_bounds_are_refused) {
@@ -186,6 +188,16 @@ TEST(Model, gpt2_has_positions_and_no_grouped_heads) {
   model.head_dim = 9;
   EXPECT_THAT(message_of([&] { validate(model); }),
               HasSubstr("model.heads = 5 times head_dim = 9 is not hidden_size = 40"));
+}
+
+TEST(Model, olmo2_has_no_biases_and_norms_of_its_own) {
+  const ModelConfig model = sized(Family::olmo2, 3, 48, 6, 3, 8, 132, 139);
+  EXPECT_NO_THROW(validate(model));
+  ModelConfig biased = model, normed = model;
+  biased.o_bias = normed.qk_norm = true;
+  EXPECT_EQ(message_of([&] { validate(biased); }), "model.o_bias = true: olmo2 has no biases. Leave o_bias out.");
+  EXPECT_THAT(message_of([&] { validate(normed); }),
+              HasSubstr("model.qk_norm = true: olmo2 has a norm over all heads"));
 }
 
 }  // namespace

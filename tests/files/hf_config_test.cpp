@@ -98,6 +98,10 @@ TEST(ReadHfConfig, fills_absent_keys_as_transformers_does) {
   EXPECT_EQ(qwen2.vocab_size, 151936);
   EXPECT_TRUE(qwen2.qkv_bias);
   EXPECT_FALSE(qwen2.tied_embeddings || qwen2.o_bias || qwen2.qk_norm);
+  const ModelConfig olmo2 = parse(R"({"model_type":"olmo2"})");
+  EXPECT_EQ(olmo2.norm_eps, 1e-5);
+  EXPECT_EQ(olmo2.vocab_size, 50304);
+  EXPECT_EQ(olmo2.kv_heads, 32);
   const ModelConfig qwen3 =
       parse(R"({"model_type":"qwen3","hidden_size":1024,"num_attention_heads":16,"num_key_value_heads":8})");
   EXPECT_EQ(qwen3.head_dim, 128);
@@ -171,7 +175,8 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   const auto expect = [](const std::string& keys, const std::string& message) {
     EXPECT_THAT(refusal("{" + keys + "}"), HasSubstr("config.json: " + message)) << keys;
   };
-  expect(R"("model_type":"bloom")", R"("model_type" is "bloom": supported are llama, mistral, qwen2, qwen3 and gpt2.)");
+  expect(R"("model_type":"bloom")",
+         R"("model_type" is "bloom": supported are llama, mistral, qwen2, qwen3, gpt2 and olmo2.)");
   expect(R"("hidden_size":4)", R"("model_type" is absent: supported are llama)");
   expect(R"("model_type":"llama","hidden_act":"gelu")", R"("hidden_act" is "gelu": llama supports "silu".)");
   expect(R"("model_type":"gpt2","activation_function":"relu")",
@@ -205,6 +210,8 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
   expect(R"("model_type":"llama","partial_rotary_factor":0.5)", R"("partial_rotary_factor" is 0.5: only 1)");
   expect(R"("model_type":"llama","rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5})",
          R"("rope_parameters.partial_rotary_factor" is 0.5: only 1)");
+  expect(R"("model_type":"olmo2","attention_bias":true)",
+         R"("attention_bias" is true: olmo2 is supported with false.)");
   expect(R"("model_type":"qwen3","rope_parameters":{"full_attention":{"rope_theta":7}})",
          R"("rope_parameters.full_attention" is {"rope_theta":7}: only one rotation for all layers)");
   expect(R"("model_type":"llama","rope_scaling":{"factor":8})",
@@ -260,12 +267,12 @@ TEST(ToHfConfig, is_read_back_the_same) {
         R"({"model_type":"llama","rope_scaling":{"rope_type":"linear","factor":2}})",
         R"({"model_type":"llama","rope_scaling":{"rope_type":"dynamic","factor":2}})",
         R"({"model_type":"llama","rope_scaling":{"rope_type":"yarn","factor":2,"attention_factor":1.5}})",
-        R"({"model_type":"qwen3","initializer_range":0.015})"}) {
+        R"({"model_type":"qwen3","initializer_range":0.015})", R"({"model_type":"olmo2","rope_theta":500000})"}) {
     const ModelConfig model = parse(text);
     EXPECT_EQ(parse(to_hf_config(model, DType::bf16)), model) << text;
   }
-  for (const char* name :
-       {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2", "qwen3-yarn", "gpt2"}) {
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2",
+                           "qwen3-yarn", "gpt2", "olmo2"}) {
     const ModelConfig model = read_hf_config(kFixtures / name);
     EXPECT_EQ(parse(to_hf_config(model, DType::f32)), model) << name;
   }
@@ -341,8 +348,8 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
   const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3");
   ASSERT_THAT(made, testing::EndsWith("exit 0\n"));
   std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3"};
-  for (const char* name :
-       {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2", "qwen3-yarn", "gpt2"})
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2",
+                           "qwen3-yarn", "gpt2", "olmo2"})
     models.push_back(kFixtures / name);
   std::string command = script + "compare";
   for (const auto& model : models) {

@@ -15,7 +15,7 @@
 namespace switchyard::models {
 
 inline const std::vector<std::string>& fixture_names() {
-  static const std::vector<std::string> kNames = {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "gpt2"};
+  static const std::vector<std::string> kNames = {"llama-gqa", "llama-tied", "llama3-rope", "qwen2", "gpt2", "olmo2"};
   return kNames;
 }
 

@@ -64,6 +64,22 @@ TEST(Llama, norms_queries_and_keys_per_head_for_qwen3) {
   EXPECT_EQ(made->op->name(), "rms_norm");
 }
 
+TEST(Llama, norms_what_blocks_add_and_all_queries_and_keys_for_olmo2) {
+  const ir::Graph graph = build_fp32(fixture_model("olmo2"));  // 6 heads, 3 key/value heads of 8
+  EXPECT_EQ(find_param(graph, "model.layers.0.input_layernorm.weight"), nullptr);
+  const ir::Param *q = find_param(graph, "model.layers.0.self_attn.q_norm.weight"),
+                  *k = find_param(graph, "model.layers.0.self_attn.k_norm.weight");
+  EXPECT_EQ(q->shape.size, std::vector<i64>{48});
+  EXPECT_EQ(k->shape.size, std::vector<i64>{24});
+  EXPECT_EQ(q->shape.alignment[0], (std::vector<i64>{16, 8})) << "as its product's rows";
+  for (const ir::Call& call : graph.calls()) {
+    if (call.op->name() != "add") continue;
+    const auto made = std::ranges::find_if(
+        graph.calls(), [&](const ir::Call& earlier) { return !earlier.out.empty() && earlier.out[0] == call.in[1]; });
+    EXPECT_EQ(made->op->name(), "rms_norm");
+  }
+}
+
 TEST(Llama, rotates_by_document_with_dynamic_scaling_only) {
   config::ModelConfig model = fixture_model("llama-gqa");
   const auto by_document = [&] {

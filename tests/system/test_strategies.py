@@ -13,7 +13,7 @@ SIZES = {"hidden_size": 32, "layers": 3, "heads": 4, "kv_heads": 2, "ffn_size": 
 MODELS = {"llama": SIZES,
           "dynamic": SIZES | {"rope_scaling": {"type": "dynamic", "factor": 4.0, "original_context": 12.0}},
           "tied": SIZES | {"tied_embeddings": True}, "qwen2": SIZES | {"architecture": "qwen2"},
-          "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12},
+          "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12}, "olmo2": SIZES | {"architecture": "olmo2"},
           "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3},
           "unfused": SIZES | {"attention": "unfused"},
           "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3,

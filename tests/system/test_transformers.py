@@ -17,7 +17,7 @@ MODELS = {"llama": SIZES, "llama with scaled rotary positions, tied": SIZES | {
           "qwen2, yarn": SIZES | {"architecture": "qwen2", "rope_scaling": {
               "type": "yarn", "factor": 4.0, "original_context": 12.0, "attention_factor": 1.2}},
           "mistral": SIZES | {"architecture": "mistral"}, "qwen2": SIZES | {"architecture": "qwen2"},
-          "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12},
+          "qwen3": SIZES | {"architecture": "qwen3", "head_dim": 12}, "olmo2": SIZES | {"architecture": "olmo2"},
           "gpt2": {"architecture": "gpt2", "hidden_size": 32, "layers": 2, "heads": 4, "vocab_size": 67}}
 DOCUMENTS = tiny.random_documents(5, 8, vocab=67)
 STEPS = 3

@@ -94,8 +94,8 @@ std::string error_of(const Odd& odd) {
 }
 
 TEST(VerifyFolder, gives_documents_and_expected_results) {
-  for (const char* name :
-       {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2", "qwen3-yarn", "gpt2"}) {
+  for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2",
+                           "qwen3-yarn", "gpt2", "olmo2"}) {
     const config::ModelConfig model = files::read_hf_config(kFixtures / name);
     const VerifyFolder folder = open(kFixtures / name, model);
     ASSERT_EQ(folder.documents.size(), 8u) << name;

@@ -22,7 +22,8 @@ const std::vector<Model>& fixture_list() {
       {"llama-gqa", 4, {1, 2, 3, 4, 8}, {5, 6, 7}},  {"llama-tied", 3, {1, 2, 3, 4, 5, 6}, {7, 8}},
       {"llama3-rope", 2, {1, 2, 4}, {3, 5, 7, 8}},   {"llama-dynamic", 2, {1, 2, 3, 6}, {4, 5, 7, 8}},
       {"llama-linear", 2, {1, 2, 4}, {3, 5, 7, 8}},  {"qwen2", 2, {1, 2, 4, 6}, {3, 5, 7, 8}},
-      {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}}, {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}}};
+      {"qwen3-yarn", 2, {1, 2, 3, 6}, {4, 5, 7, 8}}, {"gpt2", 3, {1, 2, 3, 4, 5}, {6, 7, 8}},
+      {"olmo2", 3, {1, 2, 3, 6}, {4, 5, 7, 8}}};
   return kModels;
 }
 
@@ -66,6 +67,8 @@ std::vector<Case> several_strategies() {
   cases.push_back({"llama-gqa", {"tp=2,ulysses=4", "8,1,1"}});
   cases.push_back({"qwen2", {"pp=2,ulysses=2", "tp=2,ulysses=2"}});
   cases.push_back({"qwen3-yarn", {"tp=3,pp=2", "pp=2,ulysses=3"}});
+  cases.push_back({"olmo2", {"tp=6,inner=2", "pp=3,ring=2", "6,1,1"}});
+  cases.push_back({"olmo2", {"ulysses=3", "1,3,1"}});
   cases.push_back({"llama-gqa", {"ring=4,ring_degree=uniform"}});
   cases.push_back({"llama-dynamic", {"ring=4,ring_degree=uniform"}});
   cases.push_back({"llama-dynamic", {"ring=3,exchange=ring", "1,3,1"}});
