@@ -91,7 +91,7 @@ std::optional<std::vector<GroupCollective>> reductions(const Box& whole, const s
       made.ranks.push_back(rank);
       made.pieces.push_back(piece);
     }
-    if (made.ranks.size() != group.size() || !tile(made.pieces, whole)) return std::nullopt;
+    if (!tile(made.pieces, whole)) return std::nullopt;
   }
   return groups;
 }

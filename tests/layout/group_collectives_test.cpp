@@ -114,7 +114,13 @@ TEST(GroupCollectives, PiecesThatDoNotTileTheWholeAreNone) {
   EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 2, 6}})), IsEmpty());
   EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 4, 6}})), IsEmpty());
   EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 4}, {1, 0, 4}})), IsEmpty()) << "the same part twice";
-  EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 8}, {1, 0, 4}})), IsEmpty()) << "the whole and a part";
+  for (const int first : {0, 4})
+    EXPECT_THAT(group_collectives(sum, vector_map(8, {{0, 0, 8}, {1, first, first + 4}})), IsEmpty())
+        << "the whole and a part";
+  EXPECT_THAT(group_collectives(vector_map(8, {{0, 0, 8, 0}, {1, 0, 8, 1}, {2, 0, 8, 2}}, 3),
+                                vector_map(8, {{0, 0, 4}, {1, 4, 8}, {2, 4, 8}})),
+              IsEmpty())
+      << "parts that tile the whole, and a copy";
 }
 
 TEST(GroupCollectives, PiecesAndPartialsOfUnequallyManyRanksAreNone) {
