@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/count_of.hpp"
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
 #include "base/wrapped_text.hpp"
@@ -26,7 +27,6 @@
 #include "commands.hpp"
 #include "compiler/job_plans.hpp"
 #include "config/hardware.hpp"
-#include "count_of.hpp"
 #include "files/disk.hpp"
 #include "first_step.hpp"
 #include "job_options.hpp"

@@ -5,11 +5,11 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 
+#include "base/count_of.hpp"
 #include "base/units.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "config/emulated_cluster.hpp"
-#include "count_of.hpp"
 #include "files/disk.hpp"
 
 namespace switchyard::apps {

@@ -13,12 +13,12 @@
 #include <thread>
 #include <vector>
 
+#include "base/count_of.hpp"
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "config/hardware.hpp"
-#include "count_of.hpp"
 #include "data/sources.hpp"
 #include "files/disk.hpp"
 #include "files/run_lock.hpp"

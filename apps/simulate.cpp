@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 
+#include "base/count_of.hpp"
 #include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "candidates.hpp"
@@ -17,7 +18,6 @@
 #include "commands.hpp"
 #include "compiler/memory.hpp"
 #include "config/hardware.hpp"
-#include "count_of.hpp"
 #include "files/disk.hpp"
 #include "first_step.hpp"
 #include "job_options.hpp"

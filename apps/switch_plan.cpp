@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.hpp"
+#include "base/count_of.hpp"
 #include "base/status_line.hpp"
 #include "base/units.hpp"
 #include "commands.hpp"
@@ -17,7 +18,6 @@
 #include "compiler/switch_figures.hpp"
 #include "config/hardware.hpp"
 #include "cost/rounds.hpp"
-#include "count_of.hpp"
 #include "job_options.hpp"
 #include "models/build.hpp"
 #include "plan_job.hpp"

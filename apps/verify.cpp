@@ -5,9 +5,9 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/count_of.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
-#include "count_of.hpp"
 
 namespace switchyard::apps {
 

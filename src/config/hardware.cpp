@@ -5,6 +5,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/count_of.hpp"
 #include "base/file_text.hpp"
 #include "base/text.hpp"
 #include "codecs/codec.hpp"
@@ -400,8 +401,6 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
   }
 }
 
-const char* s(i64 number) { return number == 1 ? "" : "s"; }
-
 /// Keeps as many devices as there are ranks, in whole hosts or part of one host; returns what is wrong, or "".
 /// hosts_given: whether there are no more hosts than it has.
 std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
@@ -409,12 +408,11 @@ std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
   const i64 needed = (ranks + devices - 1) / devices;  // hosts
   if (ranks < 1 || ranks > kMostRanks)
     return fmt::format("{} ranks; at least 1 and at most {} are needed.", ranks, kMostRanks);
-  if (hosts_given && ranks > capacity) {
-    return fmt::format(
-        "{} ranks don't fit on {} host{} with {} device{}{}. Use at most {} rank{}, or a cluster of {} hosts{}.", ranks,
-        hardware.hosts, s(hardware.hosts), devices, s(devices), hardware.hosts == 1 ? "" : " each", capacity,
-        s(capacity), needed, hardware.inter_host ? "" : " with [links.inter_host]");
-  }
+  if (hosts_given && ranks > capacity)
+    return fmt::format("{} ranks don't fit on {} with {}{}. Use at most {}, or a cluster of {} hosts{}.", ranks,
+                       count_of(hardware.hosts, "host"), count_of(devices, "device"),
+                       hardware.hosts == 1 ? "" : " each", count_of(capacity, "rank"), needed,
+                       hardware.inter_host ? "" : " with [links.inter_host]");
   if (ranks > devices && ranks % devices != 0)
     return fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.", ranks,
                        devices, (needed - 1) * devices, needed * devices);
@@ -486,8 +484,8 @@ Hardware on_hosts(const std::string& name, const std::string& topology, std::opt
                  topology);
   Hardware hardware = load_hardware(name, kWholeHost);
   if (devices > hardware.devices_per_host)
-    user_error("cluster {} has {} device{} on a host, but {} has {}. Use at most {} on each host.", name,
-               hardware.devices_per_host, s(hardware.devices_per_host), topology, devices, hardware.devices_per_host);
+    user_error("cluster {} has {} on a host, but {} has {}. Use at most {} on each host.", name,
+               count_of(hardware.devices_per_host, "device"), topology, devices, hardware.devices_per_host);
   if (hosts > 1 && !hardware.inter_host)
     user_error("cluster {} has no [links.inter_host], which the {} hosts of {} need. Add it.", name, hosts, topology);
   hardware.hosts = hosts;

@@ -376,7 +376,7 @@ ModelConfig hf_config_from_json(const std::string& text, const std::string& orig
   return model;
 }
 
-ModelConfig read_hf_config(const std::filesystem::path& path) {
+std::filesystem::path hf_config_file(const std::filesystem::path& path) {
   std::error_code unknown;  // then reading says why
   const std::filesystem::file_type type = std::filesystem::status(path, unknown).type();
   if (type == std::filesystem::file_type::not_found)
@@ -385,7 +385,11 @@ ModelConfig read_hf_config(const std::filesystem::path& path) {
         "hf download NAME --local-dir FOLDER. If a run started from it and it is gone, take what the run has: --set "
         "model.path=RUN/checkpoints/step-.../model.",
         path.string());
-  const auto file = type == std::filesystem::file_type::directory ? path / "config.json" : path;
+  return type == std::filesystem::file_type::directory ? path / "config.json" : path;
+}
+
+ModelConfig read_hf_config(const std::filesystem::path& path) {
+  const std::filesystem::path file = hf_config_file(path);
   return hf_config_from_json(read_text(file), file.string());
 }
 

@@ -11,7 +11,9 @@
 
 namespace switchyard::files {
 
-/// `path`: config.json or the folder that holds it. UserError names file, key and what is supported.
+/// The config.json that `path` is, or the folder that holds it. UserError if there is neither.
+std::filesystem::path hf_config_file(const std::filesystem::path& path);
+/// `path`: as for hf_config_file. UserError names file, key and what is supported.
 config::ModelConfig read_hf_config(const std::filesystem::path& path);
 /// The same from text; `origin` names it in messages.
 config::ModelConfig hf_config_from_json(const std::string& text, const std::string& origin);

@@ -13,6 +13,7 @@
 #include "base/status_line.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/disk.hpp"
+#include "files/hf_config.hpp"
 #include "train/stop_signals.hpp"
 
 namespace switchyard::train {
@@ -52,9 +53,9 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     validations_.emplace(files::JsonLines::open(job.run.out, first_step - 1, kValidations));
   events_.emplace(files::EventWriter::create(job.run.out, first_step));
   files::write_text(job.run.out + "/job.toml", config::to_toml(job));
-  if (const std::filesystem::path model = job.model.path; !model.empty())
+  if (!job.model.path.empty())
     files::write_text(std::filesystem::path(job.run.out) / files::kRunModel,
-                      files::read_text(std::filesystem::is_directory(model) ? model / "config.json" : model));
+                      files::read_text(files::hf_config_file(job.model.path)));
   const std::string plan_path = job.run.out + "/plan.json";
   if (!plan_json.empty())
     files::write_text(plan_path, plan_json);

@@ -10,7 +10,7 @@
 namespace switchyard::runtime {
 namespace {
 
-// Where the processor has products in bf16, oneDNN makes them, and takes what it likes.
+// Where the processor has products in bf16, oneDNN makes them, and allocates what is not known here.
 bool is_library_product(const ir::Operator& op, DType compute) {
   const std::string& name = op.name();
   return compute == DType::bf16 && __builtin_cpu_supports("avx512bw") && name != "linear_dw" &&

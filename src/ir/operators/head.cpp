@@ -58,11 +58,9 @@ i64 chunk_bytes(std::span<const Type> in, const CallSize& size, bool with_weight
       temporaries += 2 * allocated(read * vocabulary * size_of(in[3].dtype)) + allocated(read * size_of(DType::i64));
   }
   if (with_weight) {
-    const Type logits = tokens_by(in[1].dtype, vocabulary, {}), gradient{in[3].dtype, in[1].shape};
     CallSize chunk = size;
     chunk.tokens = rows;
-    temporaries =
-        std::max(temporaries, LinearDw(1).workspace(std::vector{logits, in[0]}, std::vector{gradient}, chunk));
+    temporaries = std::max(temporaries, weight_gradient_copies(vocabulary, in[0], in[3].dtype, chunk));
   }
   return allocated(statistic) + allocated(2 * statistic) + temporaries;
 }

@@ -88,13 +88,15 @@ Cost Linear::cost(std::span<const Type> in, std::span<const Type> out) const {
 i64 Linear::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 i64 LinearDx::workspace(std::span<const Type>, std::span<const Type>, const CallSize&) const { return 0; }
 
-// On a CPU, copies of operands in bf16 in the dtype of the accumulators: of the gradients, which are one matrix, and of
-// the input.
+i64 weight_gradient_copies(i64 features, const Type& x, DType sum, const CallSize& size) {
+  if (x.dtype == sum || size.sequences > 0) return 0;
+  return allocated(size.tokens * features * size_of(sum)) + copy_bytes(x, size.tokens, sum);
+}
+
 i64 LinearDw::workspace(std::span<const Type> in, std::span<const Type> out, const CallSize& size) const {
-  if (in[0].dtype == out[0].dtype || size.sequences > 0) return 0;
-  i64 gradients = 0;
-  for (const Type& type : in.first(in.size() - 1)) gradients += elements(type, {size.tokens}) * size_of(out[0].dtype);
-  return allocated(gradients) + copy_bytes(in.back(), size.tokens, out[0].dtype);
+  i64 features = 0;
+  for (const Type& gradient : in.first(in.size() - 1)) features += gradient.shape.size[1];
+  return weight_gradient_copies(features, in.back(), out[0].dtype, size);
 }
 
 // A copy in the accumulator's dtype, and its sum.

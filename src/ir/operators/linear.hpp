@@ -45,6 +45,10 @@ class LinearDx final : public Operator {
   int weights_;
 };
 
+/// Bytes of the copies of bf16 operands, in the dtype of the sum, that a weight's gradient takes on a CPU: of gradients
+/// with so many features in all, which are one matrix, and of the input x.
+i64 weight_gradient_copies(i64 features, const Type& x, DType sum, const CallSize& size);
+
 /// dw_k += dy_k^T x.   inputs dy_1..n, x; accumulators dw_1..n
 class LinearDw final : public Operator {
  public:

@@ -8,11 +8,11 @@
 
 #include "base/units.hpp"
 
-namespace switchyard::apps {
+namespace switchyard {
 
 /// "1 host", "2 hosts".
 inline std::string count_of(i64 number, std::string_view what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
-}  // namespace switchyard::apps
+}  // namespace switchyard
