@@ -110,7 +110,10 @@ class Run:
         return [json.loads(line) for line in lines if line.endswith("\n")]  # the last one may be half-written
 
     def column(self, name):
-        """A figure of all steps, as an array; NaN where a step has none."""
+        """A figure of all steps, as an array; NaN where a step has none. Error if no step has it."""
+        known = sorted({key for step in self.steps for key in step})
+        if known and name not in known:
+            raise Error(f'No step of {self.folder} has "{name}". Use one of {", ".join(known)}.')
         return numpy.array([numpy.nan if step.get(name) is None else step[name] for step in self.steps])
 
 

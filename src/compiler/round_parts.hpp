@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "layout/message_list.hpp"
-#include "layout/reshard.hpp"
+#include "layout/messages.hpp"
 
 namespace switchyard::compiler {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "layout/reshard.hpp"
+#include "layout/messages.hpp"
 
 namespace switchyard::layout {
 

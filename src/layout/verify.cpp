@@ -1,4 +1,6 @@
 // Replays move plans on sets of holders instead of numbers.
+#include "layout/verify.hpp"
+
 #include <algorithm>
 #include <deque>
 #include <functional>
@@ -12,7 +14,6 @@
 #include "layout/exchange.hpp"
 #include "layout/overlay.hpp"
 #include "layout/rank_shards.hpp"
-#include "layout/reshard.hpp"
 
 namespace switchyard::layout {
 namespace {

@@ -7,9 +7,15 @@
 
 namespace switchyard::switching {
 
+/// Bytes between devices of one host, and between hosts.
+struct LinkBytes {
+  i64 intra_host = 0, inter_host = 0;
+  bool operator==(const LinkBytes&) const = default;
+};
+
 /// Bytes of a plan: per link class, and of the rank that sends or receives most (local copies count 0).
 struct Traffic {
-  layout::LinkBytes links;
+  LinkBytes links;
   i64 max_send = 0, max_receive = 0;
   bool operator==(const Traffic&) const = default;
 };

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "layout/reshard.hpp"
+#include "layout/messages.hpp"
 #include "layout/slices.hpp"
 
 namespace switchyard::switching {

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "layout/reshard.hpp"
+#include "layout/messages.hpp"
 #include "switching/bundle.hpp"
 
 namespace switchyard::switching {

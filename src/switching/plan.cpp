@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/errors.hpp"
+#include "layout/verify.hpp"
 #include "switching/bundle.hpp"
 #include "switching/coalesce.hpp"
 #include "switching/direct.hpp"

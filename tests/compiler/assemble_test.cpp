@@ -226,7 +226,7 @@ i64 total_bytes(const std::vector<const Task*>& list) {
 }
 
 i64 link_bytes(const switching::MovePlan& plan, const Plans& plans, DType dtype) {
-  const layout::LinkBytes links = switching::traffic(plan, plans.cluster(), size_of(dtype)).links;
+  const switching::LinkBytes links = switching::traffic(plan, plans.cluster(), size_of(dtype)).links;
   return links.inter_host + links.intra_host;
 }
 

@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include "../collective_of.hpp"
 #include "ir/operators/embedding.hpp"
 #include "ir/operators/linear.hpp"
 #include "small_models.hpp"
@@ -12,8 +13,7 @@
 namespace switchyard::compiler {
 namespace {
 
-using layout::Pattern;
-using Counts = std::map<Pattern, int>;
+using Counts = std::map<Collective, int>;
 
 ir::StageCode whole_model(const ir::Graph& graph, int tp, const config::Strategy& strategy = stage_strategy("test")) {
   return StageBuilder(graph, strategy, tensor_mesh(tp), 0, graph.units()).build();
@@ -24,9 +24,8 @@ Counts reshards(const ir::StageCode& stage, const ir::Segment& segment, int unit
   Counts counts;
   for (const ir::Instr& instr : segment.code)
     if (!instr.op && instr.unit == unit) {
-      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
-                       &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-      if (from.kind != ir::ValueKind::feed) ++counts[layout::classify(stage.replica, from.layout, to.layout)];
+      const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
+      if (from.kind != ir::ValueKind::feed) ++counts[collective_of(stage, instr)];
     }
   return counts;
 }
@@ -42,7 +41,7 @@ TEST(StageBuilder, needs_no_communication_on_one_rank) {
 TEST(StageBuilder, gathers_and_scatters_twice_a_layer_and_direction_with_sequence_parallelism) {
   for (const auto& model : {small_llama(), small_gpt2()}) {
     const ir::StageCode stage = whole_model(training_graph(model), 2);
-    const Counts expected = {{Pattern::all_gather, 2}, {Pattern::reduce_scatter, 2}};
+    const Counts expected = {{Collective::all_gather, 2}, {Collective::reduce_scatter, 2}};
     for (const int layer : {1, 2}) {
       EXPECT_EQ(reshards(stage, stage.forward, layer), expected);
       EXPECT_EQ(reshards(stage, stage.backward, layer), expected);
@@ -54,7 +53,7 @@ TEST(StageBuilder, reduces_to_all_twice_a_layer_and_direction_without_sequence_p
   config::Strategy strategy = stage_strategy("plain");
   strategy.sequence_parallel = false;
   const ir::StageCode stage = whole_model(training_graph(small_llama()), 2, strategy);
-  const Counts expected = {{Pattern::all_reduce, 2}};
+  const Counts expected = {{Collective::all_reduce, 2}};
   EXPECT_EQ(reshards(stage, stage.forward, 1), expected);
   EXPECT_EQ(reshards(stage, stage.backward, 1), expected);
 }
@@ -69,7 +68,7 @@ TEST(StageBuilder, exchanges_tokens_for_heads_before_attention_and_back_behind_i
   const ir::Graph graph = training_graph(model);
   const ir::StageCode stage =
       StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}}, 0, graph.units()).build();
-  const Counts four = {{Pattern::all_to_all, 4}};
+  const Counts four = {{Collective::all_to_all, 4}};
   EXPECT_EQ(reshards(stage, stage.forward, 1), four) << "q, k, v, and the result";
   EXPECT_EQ(reshards(stage, stage.backward, 1), four);
   for (const ir::Segment* segment : {&stage.forward, &stage.backward}) {
@@ -95,9 +94,8 @@ TEST(StageBuilder, sums_each_of_a_chain_of_products_over_one_axis) {
     std::vector<std::pair<std::string, i64>> sums;
     for (const ir::Instr& instr : segment->code) {
       if (instr.op || instr.unit != 1) continue;
-      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
-                       &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-      ASSERT_EQ(layout::classify(stage.replica, from.layout, to.layout), Pattern::all_reduce) << from.name;
+      const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
+      ASSERT_EQ(collective_of(stage, instr), Collective::all_reduce) << from.name;
       ASSERT_EQ(from.layout.partial.size(), 1u);
       i64 bytes = 0;
       for (const layout::Step& step : instr.exchanges[0]->steps)
@@ -177,12 +175,12 @@ TEST(StageBuilder, keeps_tokens_cut_by_ulysses_outside_of_attention) {
 
 TEST(StageBuilder, scatters_the_embedding_and_gathers_before_the_head) {
   const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
-  EXPECT_EQ(reshards(stage, stage.forward, 0), (Counts{{Pattern::reduce_scatter, 1}}));
-  EXPECT_EQ(reshards(stage, stage.backward, 0), (Counts{{Pattern::all_gather, 1}}));
+  EXPECT_EQ(reshards(stage, stage.forward, 0), (Counts{{Collective::reduce_scatter, 1}}));
+  EXPECT_EQ(reshards(stage, stage.backward, 0), (Counts{{Collective::all_gather, 1}}));
   // Head and loss are made with the gradient: the gather stands in the backward segment, where dx comes back as a
   // scatter.
   EXPECT_EQ(reshards(stage, stage.forward, 3), (Counts{}));
-  EXPECT_EQ(reshards(stage, stage.backward, 3), (Counts{{Pattern::all_gather, 1}, {Pattern::reduce_scatter, 1}}));
+  EXPECT_EQ(reshards(stage, stage.backward, 3), (Counts{{Collective::all_gather, 1}, {Collective::reduce_scatter, 1}}));
 }
 
 TEST(StageBuilder, sums_key_gradients_in_the_weight_where_ranks_share_a_key_head) {

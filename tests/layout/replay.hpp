@@ -5,7 +5,7 @@
 #include <stdexcept>
 #include <vector>
 
-#include "layout/reshard.hpp"
+#include "layout/messages.hpp"
 #include "random_maps.hpp"
 
 namespace switchyard::layout {

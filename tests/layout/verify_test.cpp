@@ -1,3 +1,5 @@
+#include "layout/verify.hpp"
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -5,7 +7,6 @@
 
 #include "../message_of.hpp"
 #include "base/errors.hpp"
-#include "layout/reshard.hpp"
 #include "layout/slices.hpp"
 #include "random_maps.hpp"
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <tuple>
 
+#include "../collective_of.hpp"
 #include "ir/operators/head.hpp"
 #include "simple_steps.hpp"
 
@@ -17,10 +18,8 @@ std::vector<const ir::Instr*> all_gathers(const ir::StageCode& stage) {
   std::vector<const ir::Instr*> found;
   for (const ir::Instr& instr : stage.forward.code) {
     if (instr.op) continue;
-    const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
-                     &to = stage.buffers[static_cast<size_t>(instr.out[0])];
-    if (from.kind != ir::ValueKind::feed &&
-        layout::classify(stage.replica, from.layout, to.layout) == layout::Pattern::all_gather)
+    const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
+    if (from.kind != ir::ValueKind::feed && collective_of(stage, instr) == Collective::all_gather)
       found.push_back(&instr);
   }
   return found;
@@ -95,11 +94,10 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
   for (const ir::Segment* segment : {&stage.forward, &stage.backward})
     for (const ir::Instr& instr : segment->code) {
       if (instr.op) continue;
-      const ir::Buffer &from = stage.buffers[static_cast<size_t>(instr.in[0])],
-                       &to = stage.buffers[static_cast<size_t>(instr.out[0])];
+      const ir::Buffer& from = stage.buffers[static_cast<size_t>(instr.in[0])];
       if (from.kind == ir::ValueKind::feed) continue;
-      const layout::Pattern pattern = layout::classify(stage.replica, from.layout, to.layout);
-      if (pattern != layout::Pattern::all_gather && pattern != layout::Pattern::reduce_scatter) continue;
+      const Collective collective = collective_of(stage, instr);
+      if (collective != Collective::all_gather && collective != Collective::reduce_scatter) continue;
       ir::Segment alone{Pass::F, {instr}, {}, {}};
       alone.code[0].after.clear();
       double seconds = 0, between = 0;
@@ -115,7 +113,7 @@ TEST(SegmentTimes, of_collectives_over_hosts_are_no_longer_than_rings_over_all_p
       const double ring = std::max(15.0 / 16 * N / 8 / kInter, 15.0 / 16 * N / kIntra);
       EXPECT_LT(seconds, ring);
       EXPECT_NEAR(seconds, N / 16 / kInter + 7.0 / 16 * N / kIntra, 1e-9);
-      (pattern == layout::Pattern::all_gather ? gathers : sums)++;
+      (collective == Collective::all_gather ? gathers : sums)++;
     }
   EXPECT_GT(gathers, 2);
   EXPECT_GT(sums, 2);

@@ -9,7 +9,6 @@
 namespace switchyard::switching {
 namespace {
 
-using layout::LinkBytes;
 
 layout::ShardMap on(std::vector<int> ranks) {
   return layout::expand(layout::Mesh{{{"dp", static_cast<int>(ranks.size())}}, ranks}, layout::replicated(1),

@@ -11,7 +11,6 @@
 namespace switchyard::switching {
 namespace {
 
-using layout::LinkBytes;
 using testing::ElementsAre;
 
 class WorkedStep : public testing::Test {

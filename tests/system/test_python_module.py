@@ -213,7 +213,13 @@ def test_runs_and_corpora_are_read(tmp_path):
     log = tiny.train(job, "--out", tmp_path / "run")
     run = switchyard.Run(tmp_path / "run")
     assert run.steps == log and run.column("loss").tolist() == [line["loss"] for line in log]
-    assert numpy.isnan(run.column("loss/no-source")).all() and run.validations == []
+    assert run.validations == []
+    with (tmp_path / "run/log.jsonl").open("a") as file:
+        file.write('{"step": 4, "validation_loss": 0.5}\n')
+    longer = switchyard.Run(tmp_path / "run")
+    assert numpy.isnan(longer.column("loss")[3]) and numpy.isnan(longer.column("validation_loss")[:3]).all()
+    with pytest.raises(switchyard.Error, match='No step of .*run has "los". Use one of .*, loss, '):
+        longer.column("los")
     with pytest.raises(switchyard.Error, match="no run"):
         switchyard.Run(tmp_path / "none")
 
