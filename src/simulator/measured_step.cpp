@@ -16,22 +16,32 @@ MeasuredStep::MeasuredStep(const ir::Program& program, std::vector<std::vector<i
   for (std::vector<ir::ComputedTime>& times : of_rank_) std::ranges::sort(times, {}, place_of);
 }
 
-double MeasuredStep::slowest(const ir::Task& task, int first, int end) const {
+double MeasuredStep::seconds(const ir::Task& task, int rank, int first, int end) const {
   const auto number = static_cast<int>(&task - program_.tasks.data());
-  double longest = 0;
-  for (const int rank : task.ranks) {
-    const std::vector<ir::ComputedTime>& times = of_rank_[static_cast<size_t>(rank)];
-    double seconds = 0;
-    for (auto at = std::ranges::lower_bound(times, std::pair(number, first), {}, place_of);
-         at != times.end() && place_of(*at) < std::pair(number, end); ++at)
-      seconds += at->seconds;
-    longest = std::max(longest, seconds);
-  }
-  return longest;
+  const std::vector<ir::ComputedTime>& times = of_rank_[static_cast<size_t>(rank)];
+  double sum = 0;
+  for (auto at = std::ranges::lower_bound(times, std::pair(number, first), {}, place_of);
+       at != times.end() && place_of(*at) < std::pair(number, end); ++at)
+    sum += at->seconds;
+  return sum;
 }
 
 double MeasuredStep::slowest(const ir::Task& task) const {
-  return slowest(task, ir::ComputedTime::kWholeTask, std::numeric_limits<int>::max());
+  double longest = 0;
+  for (const int rank : task.ranks)
+    longest = std::max(longest, seconds(task, rank, ir::ComputedTime::kWholeTask, std::numeric_limits<int>::max()));
+  return longest;
+}
+
+double MeasuredStep::slowest(const ir::Task& run, const std::vector<std::vector<int>>& groups, int first,
+                             int end) const {
+  double longest = 0;
+  for (const std::vector<int>& group : groups) {
+    double sum = 0;
+    for (const int rank : group) sum += seconds(run, rank, first, end);
+    longest = std::max(longest, sum / static_cast<double>(group.size()));
+  }
+  return longest;
 }
 
 }  // namespace switchyard::simulator

@@ -32,12 +32,6 @@ bool same_list(const std::vector<T>& a, const std::vector<T>& b) {
   return std::ranges::equal(a, b, [](const T& x, const T& y) { return numbers_of(x) == numbers_of(y); });
 }
 
-// Whether an instruction has shards of the same sizes at two positions.
-bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b) {
-  const auto same = [&](int buffer) { return ir::same_sizes(stage.buffers[static_cast<size_t>(buffer)], a, b); };
-  return std::ranges::all_of(instr.in, same) && std::ranges::all_of(instr.out, same);
-}
-
 // Products run in the type of their activations.
 DType type_of(const ir::StageCode& stage, const ir::Instr& instr) {
   for (const int b : instr.in)
@@ -100,6 +94,11 @@ double rest_before_call(const cluster::Device& device, size_t calls, double busy
 }
 
 }  // namespace
+
+bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b) {
+  const auto same = [&](int buffer) { return ir::same_sizes(stage.buffers[static_cast<size_t>(buffer)], a, b); };
+  return std::ranges::all_of(instr.in, same) && std::ranges::all_of(instr.out, same);
+}
 
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
                            const std::vector<int>& ranks, const cluster::Hardware& hardware,

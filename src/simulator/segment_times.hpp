@@ -46,6 +46,9 @@ struct SegmentTimes {
   std::vector<UnitMark> awaits, releases;
 };
 
+/// Whether an instruction has shards of the same sizes at two positions of a stage.
+bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b);
+
 /// A part of a segment in which the same goes on: computing, an exchange (of SegmentTimes::exchanges), or both.
 /// seconds: of each by itself.
 struct Part {

@@ -1,6 +1,7 @@
 #include "simulator/task_work.hpp"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "base/errors.hpp"
@@ -128,11 +129,41 @@ const ReplicaSegment& TaskWork::segment(const Task& t) {
   return it->second;
 }
 
+// The ranks of a run in groups that compute the same for a piece: of the same tokens, with shards of equal sizes.
+std::vector<std::vector<int>> TaskWork::alike(const Task& t, const Piece& piece) const {
+  const ir::StageCode& stage = stage_of(t);
+  const auto instructions =
+      std::span(stage.segment(t.pass()).code)
+          .subspan(static_cast<size_t>(piece.first), static_cast<size_t>(piece.end - piece.first));
+  const auto same = [&](int p, int q) {
+    return std::ranges::all_of(instructions, [&](const ir::Instr& instr) { return same_sizes(stage, instr, p, q); });
+  };
+  std::vector<std::vector<int>> groups;
+  const auto add = [&](const std::vector<int>& ranks) {  // by position
+    const size_t begin = groups.size();
+    std::vector<int> first;  // position of each group from there on
+    for (int p = 0; p < static_cast<int>(ranks.size()); ++p) {
+      const auto found = std::ranges::find_if(first, [&](int q) { return same(p, q); });
+      const auto group = begin + static_cast<size_t>(found - first.begin());
+      if (found == first.end()) {
+        first.push_back(p);
+        groups.emplace_back();
+      }
+      groups[group].push_back(ranks[static_cast<size_t>(p)]);
+    }
+  };
+  if (micro_batch(t).T.size() == 1)
+    add(t.ranks);
+  else
+    for (const std::vector<int>& ranks : ring_keys_.at(ring_of(t)).keys.ranks) add(ranks);
+  return groups;
+}
+
 // Ranks meet between its pieces, so each takes what the slowest of them computed.
 TimedSegment TaskWork::as_measured(const Task& t, TimedSegment timed) const {
   for (Piece& piece : timed.times.pieces) {
     if (piece.what != Activity::compute) continue;
-    piece.fixed = piece.share * measured_->slowest(t, piece.first, piece.end);
+    piece.fixed = piece.share * measured_->slowest(t, alike(t, piece), piece.first, piece.end);
     piece.per_pair = piece.per_square = 0;
   }
   return timed;
@@ -198,11 +229,13 @@ SegmentTimer TaskWork::timer_of(const Task& t, const std::vector<int>& ranks) co
                       strategy_of(t).strategy.compression);
 }
 
+TaskWork::RingKey TaskWork::ring_of(const Task& t) { return {t.phase, t.replica(), t.stage(), t.micro_batch()}; }
+
 const TaskWork::RingSegment& TaskWork::on_ring(const Task& t) {
   const auto [it, fresh] = ring_segments_.try_emplace(segment_key(t));
   if (!fresh) return it->second;
   const batch::MicroBatch& mb = micro_batch(t);
-  const auto [found, unknown] = ring_keys_.try_emplace({t.phase, t.replica(), t.stage(), t.micro_batch()});
+  const auto [found, unknown] = ring_keys_.try_emplace(ring_of(t));
   TimedKeys& keys = found->second;
   if (unknown) keys.keys = compiler::ring_keys(strategy_of(t), t.replica(), t.stage(), mb, plans_.cluster());
   double longest = -1;

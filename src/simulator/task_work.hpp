@@ -139,6 +139,7 @@ class TaskWork {
   double zeroing_of(const ir::Task& t) const;
 
   double computed(const ir::Task& t, double predicted) const;
+  std::vector<std::vector<int>> alike(const ir::Task& run, const Piece& piece) const;
   TimedSegment as_measured(const ir::Task& run, TimedSegment timed) const;
 
   const batch::StepPlan& plan_;
@@ -152,8 +153,10 @@ class TaskWork {
   std::deque<std::pair<TimedSegment, ReplicaSegment>> measured_segments_;
   std::map<SegmentKey, RingSegment> ring_segments_;
   std::map<std::tuple<const ir::StageCode*, Pass, int, std::vector<int>>, std::optional<SegmentTimer>>
-      ring_timers_;                                                // piece, ranks of the code
-  std::map<std::tuple<int, int, int, int>, TimedKeys> ring_keys_;  // phase, replica, stage, micro-batch
+      ring_timers_;                                // piece, ranks of the code
+  using RingKey = std::tuple<int, int, int, int>;  // phase, replica, stage, micro-batch
+  static RingKey ring_of(const ir::Task& run);
+  std::map<RingKey, TimedKeys> ring_keys_;
   KnownSegments& known_;
   std::map<std::tuple<ir::TaskKind, codecs::Rule, const layout::MessagePattern*, std::vector<int>>, Work>
       transfers_;  // messages, places

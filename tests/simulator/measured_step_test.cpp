@@ -32,6 +32,8 @@ std::vector<std::vector<ComputedTime>> computed(const Step& step, const compiler
   return all;
 }
 
+double longer_on_rank_1(int rank) { return rank == 0 ? 0.25 : 1; }
+
 double sum_of(const std::vector<ComputedTime>& times) {
   double seconds = 0;
   for (const ComputedTime& time : times) seconds += time.seconds;
@@ -45,7 +47,7 @@ double simulated(const Step& step, const compiler::Plans& plans, const cluster::
   return simulate(step.program, step.plan, plans, hardware, known, &measured).step_seconds;
 }
 
-TEST(MeasuredStep, finds_the_slowest_rank_of_a_part_of_a_task) {
+TEST(MeasuredStep, finds_the_slowest_rank_of_a_task_and_the_slowest_group_of_a_part_of_it) {
   ir::Program program;
   program.tasks.resize(3);
   program.tasks[1].ranks = {0, 1};
@@ -55,9 +57,12 @@ TEST(MeasuredStep, finds_the_slowest_rank_of_a_part_of_a_task) {
       {{{.task = 1, .instr = 4, .seconds = 2}, {.task = 1, .instr = 0, .seconds = 1}},
        {{.task = 2, .seconds = 7}, {.task = 1, .instr = 0, .seconds = 1.5}, {.task = 1, .instr = 4, .seconds = 1}}});
   EXPECT_EQ(measured.slowest(program.tasks[1]), 3);
-  EXPECT_EQ(measured.slowest(program.tasks[1], 0, 4), 1.5);
-  EXPECT_EQ(measured.slowest(program.tasks[1], 4, 5), 2);
-  EXPECT_EQ(measured.slowest(program.tasks[1], 1, 4), 0);
+  const std::vector<std::vector<int>> apart = {{0}, {1}}, alike = {{0, 1}};
+  EXPECT_EQ(measured.slowest(program.tasks[1], apart, 0, 4), 1.5);
+  EXPECT_EQ(measured.slowest(program.tasks[1], apart, 4, 5), 2);
+  EXPECT_EQ(measured.slowest(program.tasks[1], apart, 1, 4), 0);
+  EXPECT_EQ(measured.slowest(program.tasks[1], alike, 0, 4), 1.25);
+  EXPECT_EQ(measured.slowest(program.tasks[1], alike, 0, 5), 2.75);
   EXPECT_EQ(measured.slowest(program.tasks[2]), 7);
   EXPECT_EQ(measured.slowest(program.tasks[0]), 0);
 }
@@ -73,8 +78,30 @@ TEST(MeasuredStep, of_one_rank_lasts_as_long_as_it_computed) {
 TEST(MeasuredStep, lasts_as_long_as_the_slowest_replica_computed) {
   const compiler::Plans plans = plans_under({"2,1,1"}, 1, 2);
   const Step step(plans, 2);
-  const auto times = computed(
-      step, plans, [](int rank) { return rank == 0 ? 0.25 : 1; }, 0);
+  const auto times = computed(step, plans, longer_on_rank_1, 0);
+  EXPECT_NEAR(simulated(step, plans, arithmetic_only(1, 2), times), sum_of(times[1]), 1e-9 * sum_of(times[1]));
+}
+
+TEST(MeasuredStep, takes_the_mean_of_ranks_with_equal_shards_and_the_slowest_of_others) {
+  for (const i64 vocabulary : {64, 65}) {
+    config::ModelConfig model = compiler::small_llama();
+    model.vocab_size = vocabulary;
+    const compiler::Plans plans(compiler::training_graph(model), {config::strategy_from_spec("1,2,1", 2, model.layers)},
+                                0, cluster::uniform(1, 2), switching::Planner::relay);
+    const Step step(plans, 2);
+    const auto times = computed(step, plans, longer_on_rank_1, 0);
+    const double mean = (sum_of(times[0]) + sum_of(times[1])) / 2;
+    const int uneven = vocabulary == 64 ? 0 : 2 * 3;  // the embedding, its gradient and the head, of two documents
+    EXPECT_NEAR(simulated(step, plans, arithmetic_only(1, 2), times), mean + uneven * (1 - 0.625), 1e-9 * mean);
+  }
+}
+
+TEST(MeasuredStep, takes_the_slowest_of_ring_ranks) {
+  const compiler::Plans plans = plans_under({"ring=2"}, 1, 2);
+  Step step(plans, 0);
+  step.plan.phases[0].replica[0] = {{{16, 16}, {{{0, 0, 16, 1}}, {{1, 0, 16, 1}}}}};
+  step.program = compiler::assemble(step.plan, plans, {});
+  const auto times = computed(step, plans, longer_on_rank_1, 0);
   EXPECT_NEAR(simulated(step, plans, arithmetic_only(1, 2), times), sum_of(times[1]), 1e-9 * sum_of(times[1]));
 }
 
