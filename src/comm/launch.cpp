@@ -20,12 +20,13 @@ namespace {
 
 using Variables = std::function<std::optional<std::string>(const std::string&)>;
 
-int number(const Variables& variable, const std::string& name) {
+template <class Number = int>
+Number number(const Variables& variable, const std::string& name) {
   const auto text = variable(name);
   if (!text)
     user_error("environment: {} is missing, but other variables of this launch are set. Set it, or start with mpirun.",
                name);
-  int value = 0;
+  Number value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
   if (error != std::errc{} || end != text->data() + text->size() || value < 0)
     user_error(
@@ -89,14 +90,15 @@ std::string first_host(const std::string& hosts) {
 Launch of_step(const Variables& variable) {
   Launch launch = of_variables(variable, Via::tcp, "SLURM_PROCID", "SLURM_STEP_NUM_TASKS");
   if (launch.size == 1) return {};
-  const int job = number(variable, "SLURM_JOB_ID"), step = number(variable, "SLURM_STEP_ID");
+  // Jobs of a federation are numbered up to 2^32 - 1.
+  const i64 job = number<i64>(variable, "SLURM_JOB_ID"), step = number<i64>(variable, "SLURM_STEP_ID");
   constexpr int kFirstPort = 12000, kPorts = 20000, kStepsOfAJob = 16;  // below those that connections get
   launch.master_address = variable("MASTER_ADDR").value_or(first_host(variable("SLURM_STEP_NODELIST").value_or("")));
   if (launch.master_address.empty())
     user_error("environment: this step of Slurm has no SLURM_STEP_NODELIST. Set MASTER_ADDR to the host of rank 0.");
   launch.master_port = variable("MASTER_PORT")
                            ? port(variable, "MASTER_PORT", 65535)
-                           : kFirstPort + static_cast<int>((i64{job} * kStepsOfAJob + step % kStepsOfAJob) % kPorts);
+                           : kFirstPort + static_cast<int>((job * kStepsOfAJob + step % kStepsOfAJob) % kPorts);
   launch.run_id = fmt::format("slurm {}.{}", job, step);
   return launch;
 }

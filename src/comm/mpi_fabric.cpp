@@ -3,7 +3,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <cstring>
 #include <deque>
 #include <limits>
 #include <map>
@@ -147,15 +146,10 @@ class MpiTransport final : public Transport {
 
  private:
   void exchange_hosts(const std::string& host) {
-    char name[MPI_MAX_PROCESSOR_NAME] = {};
-    int length = 0;
-    must(MPI_Get_processor_name(name, &length), "MPI_Get_processor_name");
-    if (!host.empty()) std::strncpy(name, host.c_str(), sizeof name - 1);
-    std::vector<char> all(static_cast<size_t>(size_) * sizeof name);
-    must(MPI_Allgather(name, sizeof name, MPI_BYTE, all.data(), sizeof name, MPI_BYTE, data_), "MPI_Allgather");
-    std::vector<std::string> names;
-    for (int r = 0; r < size_; ++r) names.emplace_back(all.data() + static_cast<size_t>(r) * sizeof name);
-    cluster_ = cluster_of_names(names);
+    const HostId own = own_host(host);
+    std::vector<HostId> all(static_cast<size_t>(size_));
+    must(MPI_Allgather(own.data(), sizeof own, MPI_BYTE, all.data(), sizeof own, MPI_BYTE, data_), "MPI_Allgather");
+    cluster_ = cluster_of_hosts(all);
   }
 
   // ---- the progress thread: everything below runs on it alone ----

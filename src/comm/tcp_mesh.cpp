@@ -37,7 +37,7 @@ constexpr int kMostRefusalsSaid = 16;   // a port scan must not fill the log
 struct Place {
   in_addr address{};
   std::int32_t port = 0;
-  std::array<char, 256> host{};
+  HostId host{};
 };
 
 // Sent by rank 0 to all ranks once they have joined, followed by their places; or the reason why it ended.
@@ -96,14 +96,14 @@ using Step = Contact::Step;
 class Rendezvous {
  public:
   Rendezvous(const Launch& launch, const FabricOptions& options)
-      : launch_(launch), options_(options), key_(key_of(options.token)), deadline_(Clock::now() + options.timeout) {
+      : launch_(launch),
+        options_(options),
+        key_(key_of(options.token)),
+        host_(own_host(launch.host)),
+        deadline_(Clock::now() + options.timeout) {
     places_.resize(static_cast<size_t>(launch.size));
     joined_.resize(places_.size());
     left_.resize(places_.size());
-    if (launch.host.empty())
-      ::gethostname(host_.data(), host_.size() - 1);
-    else
-      launch.host.copy(host_.data(), host_.size() - 1);
     find_own_interface();
     find_master();
   }
@@ -119,9 +119,9 @@ class Rendezvous {
     for (const auto& contact : contacts_)
       if (contact->phase == Phase::data && contact->step == Step::joined)
         mesh.sockets[static_cast<size_t>(contact->rank)] = std::move(contact->socket);
-    std::vector<std::string> names;
-    for (const Place& place : places_) names.push_back(text_of(place.host));
-    mesh.cluster = cluster_of_names(names);
+    std::vector<HostId> hosts;
+    for (const Place& place : places_) hosts.push_back(place.host);
+    mesh.cluster = cluster_of_hosts(hosts);
     return mesh;
   }
 
@@ -588,10 +588,10 @@ class Rendezvous {
   const Launch& launch_;
   const FabricOptions& options_;
   const Digest key_;
+  const HostId host_;
   Digest session_key_{};
   Clock::time_point deadline_;
   Phase phase_ = Phase::join;
-  std::array<char, 256> host_{};
   in_addr interface_{};           // this host's address on the interface in the options; 0: none is given
   std::vector<in_addr> masters_;  // addresses of the master's name
   Endpoint master_;

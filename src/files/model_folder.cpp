@@ -72,20 +72,9 @@ json special_tokens(const json& tokenizer_config) {
   return result;
 }
 
-/// The id of a token of tokenizer.json.
-std::optional<i64> id_of(const json& tokenizer, const std::string& token) {
-  for (const json& added : tokenizer.value("added_tokens", json::array()))
-    if (added.is_object() && added.value("content", json()) == token && added.value("id", json()).is_number_integer())
-      return added["id"].get<i64>();
-  const json vocab = tokenizer.value("model", json::object()).value("vocab", json());
-  if (vocab.is_object() && vocab.contains(token) && vocab[token].is_number_integer()) return vocab[token].get<i64>();
-  return std::nullopt;
-}
-
-/// The tokens of a folder's tokenizer.json by their ids; empty without one.
-std::map<i64, std::string> tokens_of(const fs::path& folder) {
+/// The tokens of tokenizer.json by their ids.
+std::map<i64, std::string> tokens_of(const json& tokenizer) {
   std::map<i64, std::string> tokens;
-  const json tokenizer = object_of(present(folder, std::array{kTokenizer}), kTokenizer, folder);
   const json vocab = tokenizer.value("model", json::object()).value("vocab", json());
   if (vocab.is_object())
     for (const auto& [token, id] : vocab.items())
@@ -99,6 +88,11 @@ std::map<i64, std::string> tokens_of(const fs::path& folder) {
         added.value("id", json()).is_number_integer())
       tokens[added["id"].get<i64>()] = added["content"].get<std::string>();
   return tokens;
+}
+
+/// The same of a folder; empty without the file.
+std::map<i64, std::string> tokens_of(const fs::path& folder) {
+  return tokens_of(object_of(present(folder, std::array{kTokenizer}), kTokenizer, folder));
 }
 
 /// The folder in which a corpus lies, or which it is.
@@ -137,10 +131,11 @@ std::map<std::string, i64> begin_and_end(const ModelFiles& tokenizer, i64 vocabu
   if (!tokenizer.contains(kTokenizer)) return ids;
   json declared = object_of(tokenizer, kSpecialTokens, origin);
   declared.update(object_of(tokenizer, kTokenizerConfig, origin));
-  const json all = object_of(tokenizer, kTokenizer, origin);
+  const std::map<i64, std::string> tokens = tokens_of(object_of(tokenizer, kTokenizer, origin));
   for (const char* name : kBeginAndEnd)
     if (const auto token = token_of(declared, fmt::format("{}_token", name)))
-      if (const auto id = id_of(all, *token); id && *id < vocabulary) ids[name] = *id;
+      for (const auto& [id, text] : tokens)
+        if (text == *token && id < vocabulary) ids[name] = id;
   return ids;
 }
 

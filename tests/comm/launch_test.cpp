@@ -82,6 +82,9 @@ TEST(Launch, AStepOfSlurmWithoutPmiMeansTcp) {
   EXPECT_EQ(l.master_address, "gpu07");
   EXPECT_EQ(l.master_port, 12000 + (1251 * 16 + 3) % 20000);
   EXPECT_EQ(l.run_id, "slurm 1251.3");
+  step["SLURM_JOB_ID"] = "4294967295";
+  EXPECT_EQ(launch(step).run_id, "slurm 4294967295.3") << "of a federation";
+  step["SLURM_JOB_ID"] = "1251";
   for (const auto& [hosts, first] : std::map<std::string, std::string>{
            {"a", "a"}, {"a-1,b", "a-1"}, {"a[3,5]", "a3"}, {"a[3]-ib,b", "a3-ib"}, {"r[1-2]n[04-05]", "r1n04"}}) {
     step["SLURM_STEP_NODELIST"] = hosts;

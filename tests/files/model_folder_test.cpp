@@ -58,6 +58,15 @@ TEST_F(ModelFolder, TheTokenizerIsThatOfTheDataAndDeclaresWhatBeginsAndEndsAText
   }
 }
 
+TEST_F(ModelFolder, ATokenOfAUnigramTokenizerHasItsPlaceInTheListAsItsId) {
+  const auto data =
+      folder("data", {{"tokenizer.json", R"({"model": {"vocab": [["<unk>", 0.0], ["a", -1.5], ["</s>", 0]]}})"},
+                      {"tokenizer_config.json", R"({"eos_token": "</s>", "bos_token": "<s>"})"}});
+  const json config = json::parse(model_files(model_, DType::f32, "", {data}).at("config.json"));
+  EXPECT_EQ(config.at("eos_token_id"), 2);
+  EXPECT_TRUE(config.at("bos_token_id").is_null()) << "not in the list";
+}
+
 TEST_F(ModelFolder, WithoutATokenizerBesideTheDataItIsTheModelsAndWithoutAnyThereIsNone) {
   const auto data = folder("data", {{"corpus.bin", "tokens"}});
   const auto before = folder("model", {{"tokenizer.json", kTokenizer},
