@@ -2,6 +2,7 @@
 //
 //   planning_bench [--benchmark_filter=REGEX] [--benchmark_format=json]
 #include <benchmark/benchmark.h>
+#include <fmt/format.h>
 
 #include "compiler/job_plans.hpp"
 #include "compiler/switch_figures.hpp"
@@ -64,17 +65,23 @@ void batch_of(benchmark::State& state) {
   }
 }
 
-// Assembles the program of a step with 512 documents and two strategies.
-void program_of(benchmark::State& state) {
-  const config::Job job = config::job_from_toml(R"(
-model = {preset = "7b"}
-batch = {sequences = 512, context = 32768}
-run = {steps = 1, ranks = 16, precision = "bf16"}
-bucket = [{max_length = 32768, strategy = "1,8,2"}, {max_length = 4096, strategy = "8,1,2"}]
+struct StepCase {
+  int hosts, documents;
+  const char *long_documents, *short_documents;  // strategies
+};
+
+// Assembles the program of a step of 7b under two strategies, on hosts of 8 devices.
+void program_of(benchmark::State& state, const StepCase& c) {
+  const std::string text = fmt::format(R"(
+model = {{preset = "7b"}}
+batch = {{sequences = {}, context = 32768}}
+run = {{steps = 1, ranks = {}, precision = "bf16"}}
+bucket = [{{max_length = 32768, strategy = "{}"}}, {{max_length = 4096, strategy = "{}"}}]
 )",
-                                                "bench");
-  const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(2, 8));
-  const batch::StepPlan plan = batch::plan_batch(0, falling_lengths(512), compiler::bucket_specs(job, plans),
+                                       c.documents, 8 * c.hosts, c.long_documents, c.short_documents);
+  const config::Job job = config::job_from_toml(text, "bench");
+  const compiler::Plans plans = compiler::plans_of(job, cluster::uniform(c.hosts, 8));
+  const batch::StepPlan plan = batch::plan_batch(0, falling_lengths(c.documents), compiler::bucket_specs(job, plans),
                                                  compiler::work_model(job.model.config));
   for (auto _ : state) {
     const ir::Program program = compiler::assemble(plan, plans, {});
@@ -88,6 +95,8 @@ BENCHMARK_CAPTURE(layouts_of, 32b_1024_ranks, kLarge)->Unit(benchmark::kMillisec
 BENCHMARK_CAPTURE(switch_between, 7b_32_ranks, kSmall)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(switch_between, 32b_1024_ranks, kLarge)->Unit(benchmark::kMillisecond);
 BENCHMARK(batch_of)->Arg(512)->Arg(16384)->Unit(benchmark::kMillisecond);
-BENCHMARK(program_of)->Unit(benchmark::kMillisecond);
+constexpr StepCase kStepOf16{2, 512, "1,8,2", "8,1,2"}, kStepOf1024{128, 4096, "128,8,1", "1024,1,1"};
+BENCHMARK_CAPTURE(program_of, 16_ranks, kStepOf16)->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(program_of, 1024_ranks, kStepOf1024)->Unit(benchmark::kMillisecond);
 
 }  // namespace

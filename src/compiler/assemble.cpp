@@ -10,7 +10,6 @@
 #include "compiler/block_sharing.hpp"
 #include "compiler/order.hpp"
 #include "compiler/replica_schedule.hpp"
-#include "compiler/round_parts.hpp"
 #include "compiler/step_assembler.hpp"
 #include "compiler/wire.hpp"
 #include "schedule/item_index.hpp"
@@ -49,9 +48,8 @@ struct CrossingKey {
   auto operator<=>(const CrossingKey&) const = default;
 };
 
-// Messages of transfers, which don't depend on the options.
-struct Transactions {
-  std::map<const layout::MessagePattern*, std::vector<RoundPart>> parts;  // of a round's pattern
+// Messages between stages, which don't depend on the options.
+struct Sends {
   std::map<CrossingKey, Crossing> crossings;
   std::map<std::tuple<const ir::Buffer*, const ir::Buffer*, std::vector<i64>>, layout::MessageList::Pattern> boundaries;
 };
@@ -75,7 +73,7 @@ codecs::Rule encoding_of(TaskKind kind, const config::Compression& how) {
 
 class Assembler {
  public:
-  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options, Transactions& known)
+  Assembler(const batch::StepPlan& plan, const Plans& plans, const AssembleOptions& options, Sends& known)
       : plan_(plan), plans_(plans), options_(options), known_(known) {}
 
   ir::Program run() {
@@ -161,7 +159,7 @@ class Assembler {
   void move_round(int p, int unit, int round, const layout::MessageList& messages) {
     std::vector<int>& made = moves_.back()[static_cast<size_t>(unit)];
     std::vector<int> fresh;
-    for (const RoundPart& part : known_parts(messages)) {
+    for (const RoundPart& part : plans_.transactions(messages)) {
       Task move = transfer(ir::Move{.unit = unit, .round = round}, ir::Queue::switching, p, part, messages);
       if (move.bytes == 0) continue;  // local pieces are made by allocate
       wait_for(move, made);
@@ -169,13 +167,6 @@ class Assembler {
       fresh.push_back(add(std::move(move)));
     }
     made.insert(made.end(), fresh.begin(), fresh.end());
-  }
-
-  // Units that share their messages share the parts.
-  const std::vector<RoundPart>& known_parts(const layout::MessageList& round) {
-    const auto [it, fresh] = known_.parts.try_emplace(round.pattern().get());
-    if (fresh) it->second = parts_of(round.pattern());
-    return it->second;
   }
 
   Task transfer(const ir::AnyTask& what, ir::Queue queue, int p, const RoundPart& part,
@@ -526,7 +517,7 @@ class Assembler {
     std::vector<int> made;
     for (size_t r = 0; r < moves.rounds.size(); ++r) {
       std::vector<int> fresh;
-      for (const RoundPart& part : known_parts(moves.rounds[r])) {
+      for (const RoundPart& part : plans_.transactions(moves.rounds[r])) {
         what.round = static_cast<int>(r);
         Task task = transfer(what, queue, p, part, moves.rounds[r]);
         waits(task);
@@ -679,7 +670,7 @@ class Assembler {
       for (size_t r = 0; r < units[i].moves.rounds.size(); ++r) {
         std::vector<int> fresh;
         const layout::MessageList& round = units[i].moves.rounds[r];
-        for (const RoundPart& part : known_parts(round)) {
+        for (const RoundPart& part : plans_.transactions(round)) {
           Task task = transfer(ir::Reduce{.unit = units[i].unit, .round = static_cast<int>(r)}, ir::Queue::bulk, p,
                                part, round);
           std::set<int> runs;
@@ -710,7 +701,7 @@ class Assembler {
       for (size_t r = 0; r < unit.moves.rounds.size(); ++r) {
         const layout::MessageList& round = unit.moves.rounds[r];
         std::vector<int> fresh;
-        for (const RoundPart& part : known_parts(round)) {
+        for (const RoundPart& part : plans_.transactions(round)) {
           Task task = transfer(ir::Broadcast{.unit = unit.unit, .round = static_cast<int>(r)}, ir::Queue::bulk, -1,
                                part, round);
           if (task.bytes == 0) continue;
@@ -751,7 +742,7 @@ class Assembler {
   std::vector<std::vector<int>> reduced_;             // [phase]: gradients of runs to their owners
   std::vector<std::vector<int>> reductions_;          // [phase]: to home
   std::vector<int> broadcasts_;
-  Transactions& known_;
+  Sends& known_;
 };
 
 }  // namespace
@@ -761,7 +752,7 @@ ir::Program assemble(const batch::StepPlan& plan, const Plans& plans, const Asse
 }
 
 struct StepAssembler::Common {
-  Transactions transactions;
+  Sends sends;
 };
 
 StepAssembler::StepAssembler(const batch::StepPlan& plan, const Plans& plans)
@@ -770,7 +761,7 @@ StepAssembler::StepAssembler(const batch::StepPlan& plan, const Plans& plans)
 StepAssembler::~StepAssembler() = default;
 
 ir::Program StepAssembler::program(const AssembleOptions& options) {
-  return Assembler(plan_, plans_, options, common_->transactions).run();
+  return Assembler(plan_, plans_, options, common_->sends).run();
 }
 
 }  // namespace switchyard::compiler

@@ -14,6 +14,7 @@
 #include "compiler/compile.hpp"
 #include "compiler/placement.hpp"
 #include "compiler/residuals.hpp"
+#include "compiler/round_parts.hpp"
 #include "compiler/run_transfers.hpp"
 #include "ir/program.hpp"
 #include "switching/plan.hpp"
@@ -157,6 +158,11 @@ class Plans {
   /// Moves to strategy `to` from the copies of `from` (-1: none) and home's compute copy. Planned at first use.
   /// Thread-safe.
   const switching::MovePlan& moves(int from, int to) const;
+  /// A round of these moves, reductions, transfers of runs or broadcasts as transactions, found at first use.
+  /// Thread-safe.
+  const std::vector<RoundPart>& transactions(const layout::MessageList& round) const {
+    return parts_->of(round.pattern());
+  }
 
  private:
   std::shared_ptr<const CompiledModel> model_;
@@ -172,6 +178,7 @@ class Plans {
   switching::MovePlan broadcast_;
   mutable std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // of moves_
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
+  std::unique_ptr<KnownParts> parts_ = std::make_unique<KnownParts>();
 };
 
 inline constexpr int kAllUnits = 1 << 30;

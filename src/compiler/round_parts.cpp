@@ -81,4 +81,11 @@ std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern) {
   return parts;
 }
 
+const std::vector<RoundPart>& KnownParts::of(const layout::MessageList::Pattern& pattern) {
+  const std::lock_guard lock(mutex_);
+  const auto [it, fresh] = parts_.try_emplace(pattern.get());
+  if (fresh) it->second = parts_of(pattern);
+  return it->second;
+}
+
 }  // namespace switchyard::compiler

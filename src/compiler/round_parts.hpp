@@ -1,6 +1,8 @@
 // How a round of messages falls apart into transactions that share no rank.
 #pragma once
 
+#include <map>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -36,5 +38,15 @@ struct RoundPart {
 /// Messages of a round, parted into transactions that share no rank. Local messages go with their rank's transaction;
 /// those of ranks without one share a last part. Parts that lie in one piece in the round are not copied.
 std::vector<RoundPart> parts_of(const layout::MessageList::Pattern& pattern);
+
+/// The parts of patterns that outlive it, each found once. Thread-safe.
+class KnownParts {
+ public:
+  const std::vector<RoundPart>& of(const layout::MessageList::Pattern& pattern);
+
+ private:
+  std::mutex mutex_;
+  std::map<const layout::MessagePattern*, std::vector<RoundPart>> parts_;
+};
 
 }  // namespace switchyard::compiler

@@ -7,8 +7,8 @@
 
 namespace switchyard::compiler {
 
-/// Assembles as assemble() does. What all programs of the step have in common is made once: messages between stages,
-/// and the transactions of moves and reductions.
+/// Assembles as assemble() does. What all programs of the step have in common, the messages between stages, is made
+/// once.
 class StepAssembler {
  public:
   StepAssembler(const batch::StepPlan& plan, const Plans& plans);

@@ -305,7 +305,15 @@ TEST(Assemble, gives_the_same_tasks_for_the_same_step) {
   RandomSteps random(7);
   const Plans plans = random.plans();
   const batch::StepPlan plan = random.batch(plans);
-  EXPECT_EQ(assemble(plan, plans, {}).fingerprint(), assemble(plan, plans, {}).fingerprint());
+  const ir::Program first = assemble(plan, plans, {}), second = assemble(plan, plans, {});
+  EXPECT_EQ(first.fingerprint(), second.fingerprint());
+  int transfers = 0;
+  for (size_t id = 0; id < first.tasks.size(); ++id)
+    if (first.tasks[id].kind() == ir::TaskKind::reduce) {
+      EXPECT_EQ(first.tasks[id].messages.pattern(), second.tasks[id].messages.pattern()) << "steps share their lists";
+      ++transfers;
+    }
+  EXPECT_GT(transfers, 0);
 }
 
 TEST(Assemble, an_evaluation_runs_forward_only) {

@@ -26,5 +26,17 @@ TEST(RoundParts, of_ranks_with_messages_to_themselves_only_are_one) {
   EXPECT_EQ(parts.of(-1), RoundParts::kNone);
 }
 
+TEST(KnownParts, of_a_pattern_are_found_once) {
+  const auto round = std::make_shared<const layout::MessagePattern>(
+      std::vector<layout::Msg>{message(0, 1), message(2, 3), message(1, 0)});
+  KnownParts known;
+  const std::vector<RoundPart>& parts = known.of(round);
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].ranks, (std::vector<int>{0, 1}));
+  EXPECT_EQ(parts[0].elements, 2);
+  EXPECT_EQ(parts[1].ranks, (std::vector<int>{2, 3}));
+  EXPECT_EQ(&known.of(round), &parts);
+}
+
 }  // namespace
 }  // namespace switchyard::compiler
