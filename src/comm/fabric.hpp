@@ -91,6 +91,9 @@ class BlockDevice {
   using Mark = std::shared_ptr<const void>;
 
   virtual ~BlockDevice() = default;
+  /// The calling thread works with this device from now on. One that has not said so works with the first device of
+  /// the process, which then gives memory for a context of its own: also where it only asks for marks, or drops them.
+  virtual void adopt_thread() const noexcept {}
   /// to := from, to += from (elements of `dtype`; bf16 adds in fp32 and rounds to nearest even), every byte of to :=
   /// byte. Geometries may differ, total bytes agree. `from` may lie on another device of this kind. The work is given
   /// to the calling thread's stream, and uses the blocks until that has done it.

@@ -75,6 +75,7 @@ void NcclWatch::close() {
 // Ends when the job has failed, or when all is done and nothing more comes.
 void NcclWatch::watch() {
   for (;;) {
+  device_.adopt_thread();
     if (const auto found = fault()) {
       if (found->error) wait_for_reason(*found->error);
       host_.abort(found->text);

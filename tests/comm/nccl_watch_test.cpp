@@ -57,6 +57,15 @@ TEST(NcclWatch, SilenceCountsFromWhenTheDeviceBeginsTheMessages) {
             "raise fabric.timeout.");
 }
 
+// Else it would work with the first device, and take memory there for a context.
+TEST(NcclWatch, ItsThreadWorksWithTheDevice) {
+  OneRank rank(60s);
+  rank.watch.add(kSeven, {"gather", {1}, rank.device.mark(), rank.device.mark()});
+  rank.watch.close();
+  EXPECT_GT(rank.device.questions(), 0);
+  EXPECT_TRUE(rank.device.only_adopted_asked());
+}
+
 TEST(NcclWatch, KnowsCommunicatorsOfGroupsByChannelAndRanks) {
   EXPECT_EQ(name_of_queue(kSeven), "channel 7");
   EXPECT_EQ(name_of_queue({7, {0, 1}}), "channel 7 of ranks 0, 1");

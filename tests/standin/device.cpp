@@ -201,6 +201,7 @@ MessageStream& message_stream(int number) {
 
 thread_local int current_stream = 0;
 thread_local bool chosen = false;
+std::atomic<bool> must_choose = false, worked_unchosen = false;
 thread_local int waited_on = -1;
 
 class DeviceAllocator final : public c10::DeviceAllocator, public kernels::LimitedAllocator {
@@ -302,6 +303,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
     expect_device();
     if (!*event) *event = new Event;
+    expect_choice();
     of(*event).mark = state().ordering.mark(static_cast<int>(stream.id()));
     of(*event).asked = 0;
     of(*event).time = std::chrono::steady_clock::now();
@@ -313,8 +315,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   bool queryEvent(void* event) const override {
     return !event || state().ordering.host_knows(of(event).mark) || state().questions.answer(of(event));
+    expect_choice();
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    expect_choice();
+    delete static_cast<Event*>(event);
+  }
   void synchronizeEvent(void* event) const override {
     if (event) state().host_waits_for(of(event).mark);
   }
@@ -340,6 +346,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (state().lost) throw std::runtime_error("stand-in device: it is lost");
   }
   static Event& of(void* event) { return *static_cast<Event*>(event); }
+  // CUDA makes a context of the first device for a thread that has chosen none, as it goes back to that.
+  static void expect_choice() noexcept {
+    if (must_choose && !chosen) worked_unchosen = true;
+  }
   static c10::Stream stream_of(int number) { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), number); }
 };
 
@@ -554,6 +564,7 @@ at::Device device() {
 
 bool is_chosen() { return chosen; }
 int waiting_device() { return waited_on; }
+void expect_choices() { must_choose = true; }
 std::int64_t host_synchronizations() { return state().synchronizations; }
 std::int64_t operators() { return state().operators; }
 std::int64_t live_bytes() { return state().memory.live(); }
@@ -578,6 +589,7 @@ std::string take_fault() {
   };
   add(state().host_copies.take_fault());
   const std::lock_guard lock(state().message_mutex);
+  if (worked_unchosen.exchange(false)) add("stand-in device: events of a thread that has chosen no device");
   for (auto& [number, stream] : state().message_streams) add(stream.take_fault());
   return fault;
 }
