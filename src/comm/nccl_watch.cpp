@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "comm/protocol.hpp"
@@ -140,7 +141,15 @@ void NcclWatch::abort_all() {
     const std::lock_guard lock(mutex_);
     for (auto& [whose, queue] : queues_) communicators.push_back(queue.communicator);
   }
-  for (const auto& communicator : communicators) communicator->abort();
+  // All at once: one gives back memory when it ends, for which CUDA waits until the device does nothing, and what the
+  // others have there ends only when they are told, too. Source: github.com/NVIDIA/nccl/issues/1013
+  std::vector<std::thread> aborts;
+  for (const auto& communicator : communicators)
+    aborts.emplace_back([this, communicator] {
+      device_.adopt_thread();
+      communicator->abort();
+    });
+  for (std::thread& abort : aborts) abort.join();
 }
 
 }  // namespace switchyard::comm

@@ -1,6 +1,7 @@
 // A stand-in for libnccl.so.2: it has the functions that the fabric uses, and moves bytes between ranks that are
 // threads or processes of one machine, over sockets. Like NCCL's communicators that don't block, it connects and hands
-// work to streams only while it is asked for its state. It makes sums in the order of ranks. Faults can be asked for
+// work to streams only while it is asked for its state. A communicator ends when nothing is under way on its device, as
+// it gives memory back, for which CUDA waits. It makes sums in the order of ranks. Faults can be asked for
 // (standin_nccl_fault), and calls are counted (standin_nccl_calls).
 #include <poll.h>
 #include <sys/socket.h>
@@ -164,9 +165,31 @@ struct Group {
   StandinStream* stream = nullptr;
 };
 
+// Exchanges that are under way, by device: each rank has one, and makes its communicators on one thread.
+class UnderWay {
+ public:
+  void add(std::thread::id device, int change) {
+    const std::lock_guard lock(mutex_);
+    counts_[device] += change;
+  }
+  void wait_for_none(std::thread::id device) {
+    while (!none(device)) std::this_thread::sleep_for(kPause);
+  }
+
+ private:
+  bool none(std::thread::id device) {
+    const std::lock_guard lock(mutex_);
+    return counts_[device] == 0;
+  }
+  std::mutex mutex_;
+  std::map<std::thread::id, int> counts_;
+};
+UnderWay under_way;
+
 class Ranks {
  public:
-  Ranks(int size, const UniqueId& id, int rank) : rank_(rank), peers_(static_cast<std::size_t>(size), -1) {
+  Ranks(int size, const UniqueId& id, int rank)
+      : rank_(rank), device_(std::this_thread::get_id()), peers_(static_cast<std::size_t>(size), -1) {
     thread_ = std::thread([this, id] { connect(id); });
   }
   ~Ranks() {
@@ -204,6 +227,7 @@ class Ranks {
   }
   void stop() {
     stopped_ = true;
+    under_way.wait_for_none(device_);
     if (thread_.joinable()) thread_.join();
   }
 
@@ -317,18 +341,21 @@ class Ranks {
     std::vector<std::deque<Part>> queues(2 * peers_.size());
     for (const Move& m : moves) queues[static_cast<std::size_t>(2 * m.peer + (m.send ? 1 : 0))].push_back({m});
     bool goes_on = !asked_for("hang", rank_);
+    under_way.add(device_, 1);
     while (!stopped_) {
       bool done = true, moved = false;
       for (auto& queue : queues) {
         if (goes_on && !advance(queue, moved)) goes_on = false;
         done = done && queue.empty();
       }
-      if (done) return;
+      if (done) break;
       if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    under_way.add(device_, -1);
   }
 
   const int rank_;
+  const std::thread::id device_;
   std::vector<int> peers_;  // sockets
   Group group_, waiting_;
   int asked_ = 0;
