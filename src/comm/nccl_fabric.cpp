@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -36,6 +37,13 @@ std::vector<int> peers_of(const Transaction& transaction) {
   for (const Op& op : transaction.ops)
     if (op.kind != Op::Kind::local && on_device(op)) peers.insert(op.peer);
   return {peers.begin(), peers.end()};
+}
+
+// For sends and receives NCCL rounds the blocks that a communicator may have up to a power of two.
+// Source: ncclTopoComputeP2pChannels in its src/graph/paths.cc
+unsigned blocks_of_a_channel(const NcclOptions& options) {
+  return std::bit_floor(static_cast<unsigned>(
+      std::max<i64>(1, options.blocks / std::max<i64>(1, static_cast<i64>(options.channels.size())))));
 }
 
 std::vector<int> without(std::vector<int> ranks, int rank) {
@@ -312,7 +320,7 @@ class NcclFabric final : public ForwardingFabric {
     queues.insert(queues.end(), options_.groups.begin(), options_.groups.end());
     const std::vector<nccl::UniqueId> ids = shared_ids(queues.size());
     watch_ = std::make_unique<NcclWatch>(inner(), device_, options_.timeout);
-    const int blocks = std::max(1, options_.blocks / std::max(1, static_cast<int>(options_.channels.size())));
+    const auto blocks = static_cast<int>(blocks_of_a_channel(options_));
     const Channel all = everyone(inner(), kFabricChannel);
     for (size_t i = 0; i < queues.size(); ++i) {
       const std::vector<int>& ranks = queues[i].ranks.empty() ? all.ranks : queues[i].ranks;

@@ -433,6 +433,8 @@ Result ncclGetUniqueId(UniqueId* id) {
 
 Result ncclCommInitRankConfig(Communicator** made, int size, UniqueId id, int rank, Config* config) {
   if (config->magic != 0xcafebeef || config->blocking != 0 || config->max_ctas < 1) return Result::invalid_argument;
+  // NCCL would take the next power of two: more blocks than it was told.
+  if ((config->max_ctas & (config->max_ctas - 1)) != 0) return Result::invalid_argument;
   *made = new Communicator{std::make_shared<Ranks>(size, id, rank)};
   return Result::in_progress;
 }
