@@ -132,6 +132,8 @@ class Fabric {
   /// Says that this rank has computed something, as it does all the while: no rank's wait counts that as silence, since
   /// what it waits for may depend on it. Cheap. Of work that is given to a device it says only that it was given.
   virtual void works() {}
+  /// Grows while any rank says so, as far as it is heard here.
+  virtual i64 work_heard() const { return 0; }
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`, and with
   /// this rank, unless it begins with one.
   virtual void abort(const std::string& reason) = 0;

@@ -360,8 +360,10 @@ class NcclFabric final : public ForwardingFabric {
 
   void wait_until_ready(NcclCommunicator& communicator, const std::string& name, const std::vector<int>& peers) const {
     Silence silence(options_.timeout);
-    while (!communicator.ready()) {
+    for (i64 heard = inner().work_heard(); !communicator.ready();) {
       watch_->stop_if_failed(name);
+      // Peers connect where they first exchange something, which they may have to compute.
+      if (const i64 now = inner().work_heard(); std::exchange(heard, now) != now) silence.restart();
       if (silence.over()) throw ClusterError(not_exchanged(label_, name, peers, options_.timeout));
       std::this_thread::sleep_for(kPause);
     }

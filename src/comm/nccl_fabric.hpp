@@ -35,10 +35,11 @@ inline constexpr int kFabricChannel = 0;
 /// blocks and of additions is the device's memory. Collectives come after the messages of their transaction and in the
 /// order of their groups, so that all ranks have one order.
 ///
-/// A thread watches: a transaction that the device has begun, but not ended within the timeout, an error that NCCL
-/// reports, and abort() of any rank end what is under way on this rank, and the host's fabric tells the others. The
-/// destructor waits for what is under way. Ranks that disagree in sizes without `strict` end by the timeout.
-/// UserError if the library can't be loaded; ClusterError if ranks can't be connected within the timeout.
+/// A thread watches: a transaction that the device has begun, but not ended for the timeout in which the host hears of
+/// no rank that works, an error that NCCL reports, and abort() of any rank end what is under way on this rank, and the
+/// host's fabric tells the others. The destructor waits for what is under way. Ranks that disagree in sizes without
+/// `strict` end by the timeout. UserError if the library can't be loaded; ClusterError if ranks can't be connected
+/// within the timeout.
 std::unique_ptr<Fabric> nccl_fabric(Fabric& host, const BlockDevice& device, NcclOptions options);
 
 }  // namespace switchyard::comm

@@ -75,8 +75,8 @@ void NcclWatch::close() {
 
 // Ends when the job has failed, or when all is done and nothing more comes.
 void NcclWatch::watch() {
-  for (;;) {
   device_.adopt_thread();
+  for (;;) {
     if (const auto found = fault()) {
       if (found->error) wait_for_reason(*found->error);
       host_.abort(found->text);
@@ -89,13 +89,15 @@ void NcclWatch::watch() {
 }
 
 std::optional<NcclWatch::Fault> NcclWatch::fault() {
+  const i64 heard = host_.work_heard();
+  const bool any_works = std::exchange(work_heard_, heard) != heard;
   const std::lock_guard lock(mutex_);
   for (auto& [whose, queue] : queues_)
-    if (auto found = fault_of(whose, queue)) return found;
+    if (auto found = fault_of(whose, queue, any_works)) return found;
   return std::nullopt;
 }
 
-std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue& queue) {
+std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue& queue, bool any_works) {
   std::deque<UnderWay>& under_way = queue.under_way;
   try {
     while (!under_way.empty() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
@@ -104,6 +106,8 @@ std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue&
     UnderWay& first = under_way.front();
     // A stream may have much to do before: silence counts from when the messages begin.
     if (!first.silence && device_.reached(first.exchange.begun)) first.silence.emplace(timeout_);
+    // What a peer has to compute first is no silence.
+    if (first.silence && any_works) first.silence->restart();
     if (!first.silence || !first.silence->over()) return std::nullopt;
     return Fault{.text = not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_)};
   } catch (const std::exception& error) {  // of NCCL, or of the device

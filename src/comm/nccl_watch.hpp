@@ -69,7 +69,7 @@ class NcclWatch {
 
   void watch();
   std::optional<Fault> fault();
-  std::optional<Fault> fault_of(const Channel& whose, Queue& queue);
+  std::optional<Fault> fault_of(const Channel& whose, Queue& queue, bool any_works);
   bool idle() const;
   void finish();
 
@@ -81,6 +81,7 @@ class NcclWatch {
   std::condition_variable changed_;
   std::map<Channel, Queue> queues_;
   bool closing_ = false;
+  i64 work_heard_ = 0;  // of the thread
   std::thread thread_;
 };
 

@@ -57,6 +57,24 @@ TEST(NcclWatch, SilenceCountsFromWhenTheDeviceBeginsTheMessages) {
             "raise fabric.timeout.");
 }
 
+TEST(NcclWatch, WhileAnyRankWorksNoneIsSilent) {
+  OneRank rank(1s);
+  rank.device.set_reached(false);
+  const BlockDevice::Mark begun = rank.device.mark(), done = rank.device.mark();
+  rank.device.reach(begun);
+  rank.watch.add(kSeven, {"from a stage before", {3}, begun, done});
+  for (int sign = 0; sign < 250; ++sign) {
+    rank.fabrics[0]->works();
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_EQ(rank.fabrics[0]->failure(), std::nullopt);
+  rank.watch.close();
+  EXPECT_EQ(
+      rank.fabrics[0]->failure(),
+      "rank 0 (host a): \"from a stage before\" has exchanged nothing with rank 3 for 1 s. See its log, or raise "
+      "fabric.timeout.");
+}
+
 // Else it would work with the first device, and take memory there for a context.
 TEST(NcclWatch, ItsThreadWorksWithTheDevice) {
   OneRank rank(60s);
