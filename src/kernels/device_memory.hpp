@@ -24,6 +24,9 @@ struct DeviceMemory {
 };
 DeviceMemory device_memory(const c10::Device& device);
 /// The name of its model, for CUDA devices in builds with nvcc; else of its type, such as "cuda".
+/// Names one device among all of its host, whatever number a process knows it by; empty where that is not known: of
+/// other types than CUDA, and in builds without nvcc.
+std::string device_identity(const c10::Device& device);
 std::string device_name(const c10::Device& device);
 
 /// Bytes that libtorch's allocator may hold for tensors of so many: between them lie free blocks that fit no tensor.

@@ -32,6 +32,7 @@ TEST(DeviceMemory, IsTheDevicesAndFreeIsWhatNobodyHas) {
   EXPECT_LE(before.free, before.all);
   EXPECT_EQ(device_name(device), "standin") << "its type, as no driver knows it";
 }
+  EXPECT_EQ(device_identity(device), "");
 
 TEST(DeviceMemory, BudgetsOfRanksThatShareADeviceAddUp) {
   const at::Device device = standin::device();
