@@ -23,7 +23,7 @@ struct NcclOptions {
   bool strict = false;  // as FabricOptions; ranks then compare row, size and type over the host's fabric
   // Thread blocks that all channels may have on a device together. They all fit one, so that no message waits for
   // another one that waits for a peer: an A100 has 108 multiprocessors. On a channel one thing happens after the other.
-  int blocks = 96;
+  int blocks = 104;
 };
 
 /// The first channel is the fabric's own: ranks exchange on it what they need to connect.

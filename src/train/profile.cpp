@@ -92,6 +92,9 @@ cluster::Device described(const at::Device& device, int ranks, bool processes, c
   return made;
 }
 
+// Thread blocks that a channel has in jobs with 7 to 13 channels: more would measure links that no job has.
+constexpr int kBlocksOfAChannel = 8;
+
 // What NCCL takes where each rank is a process: in each of a job's channels some 10 MiB for each peer and block, of
 // which plans use some dozens.
 constexpr i64 kRoomForNccl = i64{2} << 30;
@@ -175,8 +178,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     if (!settings.emulated) {
       progress.show("links", 0);
       on_devices(
-          fabric, rank.device, [] { return DeviceChannels{{kLinkChannel}}; }, patient,
-          [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
+          fabric, rank.device, [] { return DeviceChannels{.ids = {kLinkChannel}, .blocks = kBlocksOfAChannel}; },
+          patient, [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
     }
     if (!settings.emulated) {
       progress.show("waiting for each other", 0);

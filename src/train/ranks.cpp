@@ -95,12 +95,13 @@ void on_devices(comm::Fabric& host, const at::Device& device, const std::functio
   const auto signed_host = comm::with_device_work(host, of_rank);
   if (host.moves_device_memory() || !settings.nccl) return work(*signed_host);
   DeviceChannels of_job = channels();
-  const auto fabric = comm::nccl_fabric(*signed_host, of_rank,
-                                        {.channels = std::move(of_job.ids),
-                                         .groups = std::move(of_job.groups),
-                                         .deterministic = settings.deterministic,
-                                         .timeout = timeout_of(settings),
-                                         .strict = settings.strict});
+  comm::NcclOptions options{.channels = std::move(of_job.ids),
+                            .groups = std::move(of_job.groups),
+                            .deterministic = settings.deterministic,
+                            .timeout = timeout_of(settings),
+                            .strict = settings.strict};
+  if (of_job.blocks > 0) options.blocks = of_job.blocks;
+  const auto fabric = comm::nccl_fabric(*signed_host, of_rank, std::move(options));
   try {
     work(*fabric);
   } catch (const std::exception& error) {

@@ -47,9 +47,11 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
               JoinedFabric joined = {});
 
 /// The channels on which a job moves memory of devices, and the groups with collectives there (comm::NcclOptions).
+/// blocks: as there; 0: all that may be.
 struct DeviceChannels {
   std::vector<int> ids;
   std::vector<comm::Channel> groups{};
+  int blocks = 0;
 };
 
 /// Those of a job's steps.
