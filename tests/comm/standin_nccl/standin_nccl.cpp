@@ -148,6 +148,7 @@ struct Move {
   std::size_t bytes;
   int peer;
   StandinStream* stream;
+  std::uint64_t kind = 0;  // of which it is a part: of a message, or of such a collective
 };
 
 // What each rank gives and gets; bytes: of a piece.
@@ -157,6 +158,10 @@ struct Collective {
   std::size_t bytes;
   DataType type;
 };
+
+std::uint64_t kind_of(const Collective& c) {
+  return 1 + 16 * static_cast<std::uint64_t>(c.kind) + static_cast<std::uint64_t>(c.type);
+}
 
 // The work of one call on a stream: collectives that were issued in one group follow each other between all ranks.
 struct Group {
@@ -268,19 +273,21 @@ class Ranks {
     }
   }
 
-  // A message in one direction with one peer: its size goes first.
+  // A message in one direction with one peer: its size and kind go first.
   struct Part {
     Move move;
     std::size_t at = 0;
     std::uint64_t size = 0;
   };
 
-  // Moves what can be moved now. False: the peer is gone, or has another size.
+  // Moves what can be moved now. False: the peer is gone, or has another size, or makes another call, of which NCCL
+  // would make anything.
   bool advance(std::deque<Part>& parts, bool& moved) {
     while (!parts.empty()) {
       Part& part = parts.front();
       const std::size_t head = sizeof part.size, total = head + part.move.bytes;
-      if (part.move.send) part.size = part.move.bytes;
+      const std::uint64_t expected = part.move.bytes | part.move.kind << 56;
+      if (part.move.send) part.size = expected;
       std::byte* const at =
           part.at < head ? reinterpret_cast<std::byte*>(&part.size) + part.at : part.move.data + (part.at - head);
       const std::size_t left = (part.at < head ? head : total) - part.at;
@@ -294,7 +301,7 @@ class Ranks {
       }
       moved = true;
       part.at += static_cast<std::size_t>(n);
-      if (part.at == head && part.size != part.move.bytes) return false;
+      if (part.at == head && part.size != expected) return false;
       if (part.at == total) parts.pop_front();
     }
     return true;
@@ -326,8 +333,8 @@ class Ranks {
     std::vector<Move> moves;
     for (std::size_t r = 0; r < n; ++r) {
       if (r == mine) continue;
-      moves.push_back({true, given(r), c.bytes, static_cast<int>(r), nullptr});
-      moves.push_back({false, to + r * c.bytes, c.bytes, static_cast<int>(r), nullptr});
+      moves.push_back({true, given(r), c.bytes, static_cast<int>(r), nullptr, kind_of(c)});
+      moves.push_back({false, to + r * c.bytes, c.bytes, static_cast<int>(r), nullptr, kind_of(c)});
     }
     std::memmove(to + mine * c.bytes, given(mine), c.bytes);
     exchange(moves);
