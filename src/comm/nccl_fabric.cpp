@@ -443,7 +443,7 @@ class NcclFabric final : public ForwardingFabric {
     const std::shared_ptr<NcclCommunicator> communicator = watch_->of(whose);
     check(communicator != nullptr, "rank {}: \"{}\" moves blocks of devices on {}, but only {} may", rank(), name,
           name_of_queue(whose), fmt::join(options_.channels, ", "));
-    const BlockDevice::Mark begun = device_.mark();
+    watch_->add(whose, {.name = name, .peers = peers, .begun = device_.mark(), .done = {}});
     try {
       communicator->issue(calls, device_.native_stream());
       wait_until_ready(*communicator, name, peers);
@@ -452,7 +452,7 @@ class NcclFabric final : public ForwardingFabric {
       watch_->stop_if_failed(name);  // an abort is no error of its own
       throw ClusterError(device_failed(label_, name, peers, error.what()));
     }
-    watch_->add(whose, {name, peers, begun, device_.mark()});
+    watch_->given(whose, device_.mark());
   }
 
   const BlockDevice& device_;

@@ -52,6 +52,11 @@ void NcclWatch::add(const Channel& whose, Exchange exchange) {
   queues_.at(whose).under_way.push_back({std::move(exchange), {}});
 }
 
+void NcclWatch::given(const Channel& whose, BlockDevice::Mark done) {
+  const std::lock_guard lock(mutex_);
+  queues_.at(whose).under_way.back().exchange.done = std::move(done);
+}
+
 void NcclWatch::stop_if_failed(const std::string& name) const {
   if (const auto reason = host_.failure()) throw ClusterError(stopped(label_, name, *reason));
 }
@@ -100,9 +105,10 @@ std::optional<NcclWatch::Fault> NcclWatch::fault() {
 std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue& queue, bool any_works) {
   std::deque<UnderWay>& under_way = queue.under_way;
   try {
-    while (!under_way.empty() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
+    const auto first_is_given = [&] { return !under_way.empty() && under_way.front().exchange.done; };
+    while (first_is_given() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
     queue.communicator->ready_if_free();
-    if (under_way.empty()) return std::nullopt;
+    if (!first_is_given()) return std::nullopt;
     UnderWay& first = under_way.front();
     // A stream may have much to do before: silence counts from when the messages begin.
     if (!first.silence && device_.reached(first.exchange.begun)) first.silence.emplace(timeout_);
