@@ -564,7 +564,7 @@ at::Device device() {
 }
 
 bool is_chosen() { return chosen; }
-void expect_choices() { must_choose = true; }
+void expect_choices(bool on) { must_choose = on; }
 int waiting_device() { return waited_on; }
 std::int64_t host_synchronizations() { return state().synchronizations; }
 std::int64_t operators() { return state().operators; }

@@ -17,8 +17,8 @@ at::Device device();
 /// Whether the calling thread has chosen the device for what it does: without that, a device of many would be the
 /// first.
 bool is_chosen();
-/// From now on it is a fault if a thread that has not chosen the device makes, asks or drops its events.
-void expect_choices();
+/// Whether it is a fault from now on if a thread that has not chosen the device makes, asks or drops its events.
+void expect_choices(bool on);
 /// The device whose stream the calling thread has made wait for an event, last; -1: none.
 int waiting_device();
 /// How often the host has waited for the device, or read from it, since the process began.
