@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 
 #include "base/errors.hpp"
 #include "fabric_suite.hpp"
@@ -165,6 +168,18 @@ TEST(NcclFabric, MessagesThatHangOnADeviceEndTheJob) {
   for (const std::string& end : ends)
     EXPECT_THAT(end, ContainsRegex("stopped: rank [01] .host [ab].: \"stuck\" has exchanged nothing with rank [01] "
                                    "for 1 s"));
+}
+
+TEST(NcclFabric, MayOpenAsManyFilesAsTheSystemAllows) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit files = before;
+  files.rlim_cur = std::min<rlim_t>(512, files.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_THAT(run_nccl(2, standin(60s), [](Fabric&, const StreamDevice&) {}), Each(""));
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(files.rlim_cur, before.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 // A communicator that ends gives memory back, for which CUDA waits for all that the device has under way.
