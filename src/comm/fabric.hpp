@@ -91,6 +91,9 @@ class BlockDevice {
   using Mark = std::shared_ptr<const void>;
 
   virtual ~BlockDevice() = default;
+  /// The calling thread works with this device from now on. One that has not said so works with the first device of
+  /// the process, which then gives memory for a context of its own: also where it only asks for marks, or drops them.
+  virtual void adopt_thread() const noexcept {}
   /// to := from, to += from (elements of `dtype`; bf16 adds in fp32 and rounds to nearest even), every byte of to :=
   /// byte. Geometries may differ, total bytes agree. `from` may lie on another device of this kind. The work is given
   /// to the calling thread's stream, and uses the blocks until that has done it.
@@ -129,6 +132,8 @@ class Fabric {
   /// Says that this rank has computed something, as it does all the while: no rank's wait counts that as silence, since
   /// what it waits for may depend on it. Cheap. Of work that is given to a device it says only that it was given.
   virtual void works() {}
+  /// Grows while any rank says so, as far as it is heard here.
+  virtual i64 work_heard() const { return 0; }
   /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`, and with
   /// this rank, unless it begins with one.
   virtual void abort(const std::string& reason) = 0;

@@ -18,6 +18,7 @@ class ForwardingFabric : public Fabric {
   int size() const override { return inner_.size(); }
   void run(const Channel& channel, const Transaction& transaction) override { inner_.run(channel, transaction); }
   void works() override { inner_.works(); }
+  i64 work_heard() const override { return inner_.work_heard(); }
   void abort(const std::string& reason) override { inner_.abort(reason); }
   std::optional<std::string> failure() const override { return inner_.failure(); }
   Traffic traffic() const override { return inner_.traffic(); }

@@ -43,6 +43,8 @@ class Arrivals {
   void moved(int peer, bool send);
   /// A rank works (Fabric::works): what any message waits for may depend on it.
   void works() { work_.fetch_add(1, std::memory_order_relaxed); }
+  /// How often it was called.
+  i64 work() const { return work_.load(std::memory_order_relaxed); }
   /// Marks a receive complete, or a send buffer reusable. A receive is complete, too, when `theirs` differs from what
   /// it expects.
   void finish(Message& message);
@@ -105,6 +107,7 @@ class MessageFabric final : public Fabric {
   const cluster::Cluster& cluster() const override { return transport_->cluster(); }
   void run(const Channel& channel, const Transaction& transaction) override;
   void works() override;
+  i64 work_heard() const override { return arrivals_->work(); }
   void abort(const std::string& reason) override;
   std::optional<std::string> failure() const override { return arrivals_->failure(); }
   Traffic traffic() const override;

@@ -1,7 +1,10 @@
 #include "comm/nccl_fabric.hpp"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <exception>
 #include <map>
@@ -36,6 +39,22 @@ std::vector<int> peers_of(const Transaction& transaction) {
   for (const Op& op : transaction.ops)
     if (op.kind != Op::Kind::local && on_device(op)) peers.insert(op.peer);
   return {peers.begin(), peers.end()};
+}
+
+// For sends and receives NCCL rounds the blocks that a communicator may have up to a power of two.
+// Source: ncclTopoComputeP2pChannels in its src/graph/paths.cc
+unsigned blocks_of_a_channel(const NcclOptions& options) {
+  return std::bit_floor(static_cast<unsigned>(
+      std::max<i64>(1, options.blocks / std::max<i64>(1, static_cast<i64>(options.channels.size())))));
+}
+
+// As many files as the system lets a process have open: between hosts without InfiniBand a communicator takes some
+// sockets for each peer and block, and the usual limit of 1024 is soon reached. NCCL does so on the first rank alone.
+void allow_all_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 std::vector<int> without(std::vector<int> ranks, int rank) {
@@ -306,13 +325,14 @@ class NcclFabric final : public ForwardingFabric {
 
  private:
   void connect() {
+    allow_all_files();
     library_ = std::make_unique<NcclLibrary>(options_.library);
     std::vector<Channel> queues;
     for (const int channel : options_.channels) queues.push_back({channel, {}});
     queues.insert(queues.end(), options_.groups.begin(), options_.groups.end());
     const std::vector<nccl::UniqueId> ids = shared_ids(queues.size());
     watch_ = std::make_unique<NcclWatch>(inner(), device_, options_.timeout);
-    const int blocks = std::max(1, options_.blocks / std::max(1, static_cast<int>(options_.channels.size())));
+    const auto blocks = static_cast<int>(blocks_of_a_channel(options_));
     const Channel all = everyone(inner(), kFabricChannel);
     for (size_t i = 0; i < queues.size(); ++i) {
       const std::vector<int>& ranks = queues[i].ranks.empty() ? all.ranks : queues[i].ranks;
@@ -352,8 +372,10 @@ class NcclFabric final : public ForwardingFabric {
 
   void wait_until_ready(NcclCommunicator& communicator, const std::string& name, const std::vector<int>& peers) const {
     Silence silence(options_.timeout);
-    while (!communicator.ready()) {
+    for (i64 heard = inner().work_heard(); !communicator.ready();) {
       watch_->stop_if_failed(name);
+      // Peers connect where they first exchange something, which they may have to compute.
+      if (const i64 now = inner().work_heard(); std::exchange(heard, now) != now) silence.restart();
       if (silence.over()) throw ClusterError(not_exchanged(label_, name, peers, options_.timeout));
       std::this_thread::sleep_for(kPause);
     }
@@ -433,7 +455,7 @@ class NcclFabric final : public ForwardingFabric {
     const std::shared_ptr<NcclCommunicator> communicator = watch_->of(whose);
     check(communicator != nullptr, "rank {}: \"{}\" moves blocks of devices on {}, but only {} may", rank(), name,
           name_of_queue(whose), fmt::join(options_.channels, ", "));
-    const BlockDevice::Mark begun = device_.mark();
+    watch_->add(whose, {.name = name, .peers = peers, .begun = device_.mark(), .done = {}});
     try {
       communicator->issue(calls, device_.native_stream());
       wait_until_ready(*communicator, name, peers);
@@ -442,7 +464,7 @@ class NcclFabric final : public ForwardingFabric {
       watch_->stop_if_failed(name);  // an abort is no error of its own
       throw ClusterError(device_failed(label_, name, peers, error.what()));
     }
-    watch_->add(whose, {name, peers, begun, device_.mark()});
+    watch_->given(whose, device_.mark());
   }
 
   const BlockDevice& device_;

@@ -23,7 +23,7 @@ struct NcclOptions {
   bool strict = false;  // as FabricOptions; ranks then compare row, size and type over the host's fabric
   // Thread blocks that all channels may have on a device together. They all fit one, so that no message waits for
   // another one that waits for a peer: an A100 has 108 multiprocessors. On a channel one thing happens after the other.
-  int blocks = 96;
+  int blocks = 104;
 };
 
 /// The first channel is the fabric's own: ranks exchange on it what they need to connect.
@@ -35,10 +35,11 @@ inline constexpr int kFabricChannel = 0;
 /// blocks and of additions is the device's memory. Collectives come after the messages of their transaction and in the
 /// order of their groups, so that all ranks have one order.
 ///
-/// A thread watches: a transaction that the device has begun, but not ended within the timeout, an error that NCCL
-/// reports, and abort() of any rank end what is under way on this rank, and the host's fabric tells the others. The
-/// destructor waits for what is under way. Ranks that disagree in sizes without `strict` end by the timeout.
-/// UserError if the library can't be loaded; ClusterError if ranks can't be connected within the timeout.
+/// A thread watches: a transaction that the device has begun, but not ended for the timeout in which the host hears of
+/// no rank that works, an error that NCCL reports, and abort() of any rank end what is under way on this rank, and the
+/// host's fabric tells the others. The destructor waits for what is under way. Ranks that disagree in sizes without
+/// `strict` end by the timeout. UserError if the library can't be loaded; ClusterError if ranks can't be connected
+/// within the timeout.
 std::unique_ptr<Fabric> nccl_fabric(Fabric& host, const BlockDevice& device, NcclOptions options);
 
 }  // namespace switchyard::comm

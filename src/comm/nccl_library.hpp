@@ -53,8 +53,9 @@ struct Config {
 /// The functions of a loaded library, named as there. Streams are cudaStream_t.
 class NcclLibrary {
  public:
-  /// Oldest version that is taken: in it, communicators that never block their caller have left their first faults.
-  static constexpr int kOldest = 21800;
+  /// Oldest version that is taken: in those before, abort() on one thread frees what a call on another has begun, and
+  /// still uses (ncclGroupJobAbort in their src/group.cc).
+  static constexpr int kOldest = 21900;
 
   /// Loads the library at `path`, or of this name where the system looks for libraries; empty: what SWITCHYARD_NCCL
   /// names, else libnccl.so.2. It stays loaded. UserError, with what to do, if there is none, if it lacks a function,

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "comm/protocol.hpp"
@@ -51,6 +52,11 @@ void NcclWatch::add(const Channel& whose, Exchange exchange) {
   queues_.at(whose).under_way.push_back({std::move(exchange), {}});
 }
 
+void NcclWatch::given(const Channel& whose, BlockDevice::Mark done) {
+  const std::lock_guard lock(mutex_);
+  queues_.at(whose).under_way.back().exchange.done = std::move(done);
+}
+
 void NcclWatch::stop_if_failed(const std::string& name) const {
   if (const auto reason = host_.failure()) throw ClusterError(stopped(label_, name, *reason));
 }
@@ -74,6 +80,7 @@ void NcclWatch::close() {
 
 // Ends when the job has failed, or when all is done and nothing more comes.
 void NcclWatch::watch() {
+  device_.adopt_thread();
   for (;;) {
     if (const auto found = fault()) {
       if (found->error) wait_for_reason(*found->error);
@@ -87,21 +94,26 @@ void NcclWatch::watch() {
 }
 
 std::optional<NcclWatch::Fault> NcclWatch::fault() {
+  const i64 heard = host_.work_heard();
+  const bool any_works = std::exchange(work_heard_, heard) != heard;
   const std::lock_guard lock(mutex_);
   for (auto& [whose, queue] : queues_)
-    if (auto found = fault_of(whose, queue)) return found;
+    if (auto found = fault_of(whose, queue, any_works)) return found;
   return std::nullopt;
 }
 
-std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue& queue) {
+std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue& queue, bool any_works) {
   std::deque<UnderWay>& under_way = queue.under_way;
   try {
-    while (!under_way.empty() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
+    const auto first_is_given = [&] { return !under_way.empty() && under_way.front().exchange.done; };
+    while (first_is_given() && device_.reached(under_way.front().exchange.done)) under_way.pop_front();
     queue.communicator->ready_if_free();
-    if (under_way.empty()) return std::nullopt;
+    if (!first_is_given()) return std::nullopt;
     UnderWay& first = under_way.front();
     // A stream may have much to do before: silence counts from when the messages begin.
     if (!first.silence && device_.reached(first.exchange.begun)) first.silence.emplace(timeout_);
+    // What a peer has to compute first is no silence.
+    if (first.silence && any_works) first.silence->restart();
     if (!first.silence || !first.silence->over()) return std::nullopt;
     return Fault{.text = not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_)};
   } catch (const std::exception& error) {  // of NCCL, or of the device
@@ -139,7 +151,15 @@ void NcclWatch::abort_all() {
     const std::lock_guard lock(mutex_);
     for (auto& [whose, queue] : queues_) communicators.push_back(queue.communicator);
   }
-  for (const auto& communicator : communicators) communicator->abort();
+  // All at once: one gives back memory when it ends, for which CUDA waits until the device does nothing, and what the
+  // others have there ends only when they are told, too. Source: github.com/NVIDIA/nccl/issues/1013
+  std::vector<std::thread> aborts;
+  for (const auto& communicator : communicators)
+    aborts.emplace_back([this, communicator] {
+      device_.adopt_thread();
+      communicator->abort();
+    });
+  for (std::thread& abort : aborts) abort.join();
 }
 
 }  // namespace switchyard::comm

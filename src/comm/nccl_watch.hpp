@@ -23,7 +23,7 @@ std::string name_of_queue(const Channel& whose);
 /// ranks, and one for each group with collectives there. Thread-safe.
 class NcclWatch {
  public:
-  /// Messages, or collectives, that a stream has got: between the marks.
+  /// Messages, or collectives, that a stream has got: between the marks. Without `done` they are being given to it.
   struct Exchange {
     std::string name;
     std::vector<int> peers;
@@ -42,6 +42,8 @@ class NcclWatch {
   std::shared_ptr<NcclCommunicator> of(const Channel& whose) const;
   /// Adds an exchange of a communicator that was added before.
   void add(const Channel& whose, Exchange exchange);
+  /// The stream has got what was added last to this communicator.
+  void given(const Channel& whose, BlockDevice::Mark done);
   /// ClusterError if the job has failed.
   void stop_if_failed(const std::string& name) const;
   /// After an error of the library: where a peer is gone, waits a moment for the host's reason, which names it.
@@ -69,7 +71,7 @@ class NcclWatch {
 
   void watch();
   std::optional<Fault> fault();
-  std::optional<Fault> fault_of(const Channel& whose, Queue& queue);
+  std::optional<Fault> fault_of(const Channel& whose, Queue& queue, bool any_works);
   bool idle() const;
   void finish();
 
@@ -81,6 +83,7 @@ class NcclWatch {
   std::condition_variable changed_;
   std::map<Channel, Queue> queues_;
   bool closing_ = false;
+  i64 work_heard_ = 0;  // of the thread
   std::thread thread_;
 };
 

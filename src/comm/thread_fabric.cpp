@@ -94,6 +94,10 @@ class Hub {
     receipts_.erase(&receipt);
   }
 
+  i64 work() const {
+    return std::transform_reduce(work_.begin(), work_.end(), i64{0}, std::plus<>(),
+                                 [](const Work& of_rank) { return of_rank.count.load(std::memory_order_relaxed); });
+  }
   void works(int rank) { work_[static_cast<size_t>(rank)].count.fetch_add(1, std::memory_order_relaxed); }
   /// Waits for `done`, at most until no rank has worked for the timeout, and gives whether it is so.
   template <class Done>
@@ -132,10 +136,6 @@ class Hub {
   struct alignas(64) Work {  // a cache line
     std::atomic<i64> count = 0;
   };
-  i64 work() const {
-    return std::transform_reduce(work_.begin(), work_.end(), i64{0}, std::plus<>(),
-                                 [](const Work& of_rank) { return of_rank.count.load(std::memory_order_relaxed); });
-  }
 
   cluster::Cluster cluster_;
   FabricOptions options_;
@@ -226,6 +226,7 @@ class ThreadFabric final : public Fabric {
   int size() const override { return hub_->cluster().ranks(); }
   const cluster::Cluster& cluster() const override { return hub_->cluster(); }
   void works() override { hub_->works(rank_); }
+  i64 work_heard() const override { return hub_->work(); }
   void abort(const std::string& reason) override { hub_->fail(reason_of(label_, reason)); }
   std::optional<std::string> failure() const override {
     return hub_->failed() ? std::optional(hub_->reason()) : std::nullopt;

@@ -69,8 +69,23 @@ i64 device_peak(const c10::Device& device) {
 void reset_device_peak(const c10::Device& device) { allocator_of(device).resetPeakStats(device.index()); }
 
 DeviceMemory device_memory(const c10::Device& device) {
-  const auto [free, all] = allocator_of(device).getMemoryInfo(device.index());
-  return {static_cast<i64>(all), static_cast<i64>(free)};
+  c10::DeviceAllocator& allocator = allocator_of(device);
+  const auto [free, all] = allocator.getMemoryInfo(device.index());
+  DeviceMemory memory{.all = static_cast<i64>(all), .free = static_cast<i64>(free)};
+  if (allocator.initialized())  // before the first tensor CUDA's has no statistics
+    memory.tensors = allocator.getDeviceStats(device.index())
+                         .reserved_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)]
+                         .current;
+  return memory;
+}
+
+std::string device_identity([[maybe_unused]] const c10::Device& device) {
+#ifdef SWITCHYARD_CUDA_KERNELS
+  cudaDeviceProp properties;
+  if (device.is_cuda() && cudaGetDeviceProperties(&properties, device.index()) == cudaSuccess)
+    return {properties.uuid.bytes, sizeof properties.uuid.bytes};
+#endif
+  return "";
 }
 
 std::string device_name(const c10::Device& device) {

@@ -18,11 +18,15 @@ void reset_device_peak(const c10::Device& device);
 /// The most that a rank had since it was reset: on a CPU its own memory's peak, else its device's.
 i64 rank_peak(const RankMemory& memory, const c10::Device& device);
 
-/// Bytes of a device's memory: all, and those that nobody has taken.
+/// Bytes of a device's memory: all, those that nobody has taken, and those that this process has for tensors, or keeps
+/// for more of them.
 struct DeviceMemory {
-  i64 all = 0, free = 0;
+  i64 all = 0, free = 0, tensors = 0;
 };
 DeviceMemory device_memory(const c10::Device& device);
+/// Names one device among all of its host, whatever number a process knows it by; empty where that is not known: of
+/// other types than CUDA, and in builds without nvcc.
+std::string device_identity(const c10::Device& device);
 /// The name of its model, for CUDA devices in builds with nvcc; else of its type, such as "cuda".
 std::string device_name(const c10::Device& device);
 

@@ -32,6 +32,13 @@ class TensorDevice final : public comm::BlockDevice {
  public:
   explicit TensorDevice(const at::Device& device) : device_(device) {}
 
+  void adopt_thread() const noexcept override {
+    try {
+      use_device(device_);
+    } catch (const std::exception&) {  // whoever works with a device that is lost says so
+    }
+  }
+
   void copy(const Block& to, const Block& from) const override {
     check(to.bytes() == from.bytes(), "a block of {} bytes is copied to one of {}", from.bytes(), to.bytes());
     if (to.bytes() == 0) return;

@@ -11,7 +11,9 @@
 
 #include "base/environment.hpp"
 #include "base/errors.hpp"
+#include "base/fingerprint.hpp"
 #include "comm/collectives.hpp"
+#include "kernels/device_memory.hpp"
 #include "runtime/device_order.hpp"
 #include "train/channels.hpp"
 
@@ -30,12 +32,22 @@ HostView own_view() {
       view.cores.set(core);
   }
   view.gpus = gpu_count();
-  if (const auto visible = environment("CUDA_VISIBLE_DEVICES"))
-    visible->copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
+  std::vector<std::string> identities;
+  for (int gpu = 0; gpu < view.gpus; ++gpu)
+    identities.push_back(kernels::device_identity({gpu_type(), static_cast<at::DeviceIndex>(gpu)}));
+  visible_gpus(identities, environment("CUDA_VISIBLE_DEVICES").value_or(""))
+      .copy(view.visible_gpus.data(), view.visible_gpus.size() - 1);
   return view;
 }
 
 }  // namespace
+
+std::string visible_gpus(const std::vector<std::string>& identities, const std::string& variable) {
+  if (identities.empty() || std::ranges::find(identities, "") != identities.end()) return variable;
+  Fingerprint all;  // a host may have more than a message has room for
+  for (const std::string& identity : identities) all.add(identity);
+  return fmt::format("{:016x}", all.value());
+}
 
 int threads_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host) {
   const auto mine = static_cast<size_t>(rank);

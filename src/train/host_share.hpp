@@ -11,12 +11,17 @@
 
 namespace switchyard::train {
 
-/// The host as a rank sees it.
+/// The host as a rank sees it. visible_gpus: processes with different values have different devices.
 struct HostView {
-  std::bitset<1024> cores;               // on which its process may run
-  int gpus = 0;                          // devices of gpu_type() of its process
-  std::array<char, 256> visible_gpus{};  // CUDA_VISIBLE_DEVICES: processes with different values have different devices
+  std::bitset<1024> cores;  // on which its process may run
+  int gpus = 0;             // devices of gpu_type() of its process
+  std::array<char, 256> visible_gpus{};
 };
+
+/// Which devices a process has, as a value of HostView::visible_gpus. identities: of its devices, in their order, each
+/// empty where it is not known; variable: CUDA_VISIBLE_DEVICES, which tells no devices apart where the launcher shows
+/// each process one of its own by a container of the system: each then has the first one of what it sees.
+std::string visible_gpus(const std::vector<std::string>& identities, const std::string& variable);
 
 /// Number of threads for a rank: the cores that it may run on, each divided among the ranks of its host that may run
 /// there, too; at least 1. all, host: of every rank.

@@ -73,6 +73,11 @@ class ProfileProgress {
   int tenth_ = -1;
 };
 
+// Ranks of a host that share a device.
+int sharing_a_device(int ranks, bool processes) {
+  return processes || gpu_count() == 0 ? 1 : (ranks + gpu_count() - 1) / gpu_count();
+}
+
 // What a rank of this host computes on. Ranks share the memory of cores; threads of one process may share devices.
 cluster::Device described(const at::Device& device, int ranks, bool processes, const config::Machine& machine) {
   cluster::Device made;
@@ -81,12 +86,26 @@ cluster::Device described(const at::Device& device, int ranks, bool processes, c
     made.memory = {kernels::machine_memory() / ranks};
     return made;
   }
-  const int sharing = processes ? 1 : (ranks + gpu_count() - 1) / gpu_count();
   const kernels::DeviceMemory memory = kernels::device_memory(device);
   made.name = kernels::device_name(device);
-  made.memory = {memory.all / sharing};
-  made.reserve = {(memory.all - memory.free) / sharing};  // its driver's context, and what others have
+  made.memory = {memory.all / sharing_a_device(ranks, processes)};
   return made;
+}
+
+// Thread blocks that a channel has in jobs with 7 to 13 channels: more would measure links that no job has.
+constexpr int kBlocksOfAChannel = 8;
+
+// What NCCL takes where each rank is a process: in each of a job's channels some 10 MiB for each peer and block, of
+// which plans use some dozens.
+constexpr i64 kRoomForNccl = i64{2} << 30;
+
+// What plans leave free of a device's memory, once it has computed everything: its driver's context with the kernels
+// that were loaded, and what others have.
+Bytes reserve_of(const at::Device& device, int sharing, bool exchanges) {
+  if (device.is_cpu()) return {};
+  const kernels::DeviceMemory memory = kernels::device_memory(device);
+  const i64 for_nccl = exchanges ? std::min(kRoomForNccl, memory.all / 16) : 0;
+  return {(memory.all - memory.free - memory.tensors + for_nccl) / sharing};
 }
 
 // The best rate of a copy, for operators that were not measured.
@@ -159,8 +178,8 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     if (!settings.emulated) {
       progress.show("links", 0);
       on_devices(
-          fabric, rank.device, [] { return DeviceChannels{{kLinkChannel}}; }, patient,
-          [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
+          fabric, rank.device, [] { return DeviceChannels{.ids = {kLinkChannel}, .blocks = kBlocksOfAChannel}; },
+          patient, [&](comm::Fabric& links) { profile_links(barrier, links, rank, hardware); });
     }
     if (!settings.emulated) {
       progress.show("waiting for each other", 0);
@@ -180,6 +199,7 @@ config::Profile profile(const ProfileSettings& settings, const comm::Launch& lau
     }
     progress.show("codecs", 0);
     hardware.device.codecs = profile_codecs(barrier, settings.emulated ? thread_seconds : wall_seconds);
+    hardware.device.reserve = reserve_of(rank.device, sharing_a_device(devices, launch.distributed), fabric.size() > 1);
     if (settings.emulated) hardware = config::with_cores(*settings.emulated, hardware.device);
     const std::lock_guard lock(mutex);
     if (fabric.rank() == 0) result = std::move(mine);

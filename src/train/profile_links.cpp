@@ -156,7 +156,10 @@ class LinkProfiler {
       barrier_.mean({0});
       const double alone = seconds_of([&] { multiply(products); });
       barrier_.mean({0});
-      std::jthread other([&] { transfer(2 * messages); });  // longer than the products, which are slower now
+      std::jthread other([&] {
+        runtime::use_own_stream(settings_.device);  // beside the products
+        transfer(2 * messages);                     // longer than these, which are slower now
+      });
       longer.push_back(seconds_of([&] { multiply(products); }) / alone);
     }
     return std::clamp(barrier_.mean({peer ? median(longer) : 0})[0] / paired, 1.0, 2.0);

@@ -10,6 +10,7 @@
 
 #include "base/errors.hpp"
 #include "base/messages.hpp"
+#include "comm/device_work.hpp"
 #include "comm/nccl_fabric.hpp"
 #include "comm/protocol.hpp"
 #include "comm/thread_fabric.hpp"
@@ -89,14 +90,18 @@ DeviceChannels channels_of(const compiler::Plans& plans, const config::FabricSet
 
 void on_devices(comm::Fabric& host, const at::Device& device, const std::function<DeviceChannels()>& channels,
                 const config::FabricSettings& settings, const std::function<void(comm::Fabric&)>& work) {
-  if (device.is_cpu() || host.moves_device_memory() || host.size() == 1 || !settings.nccl) return work(host);
+  if (device.is_cpu() || host.size() == 1) return work(host);
+  const comm::BlockDevice& of_rank = *runtime::block_device(device);
+  const auto signed_host = comm::with_device_work(host, of_rank);
+  if (host.moves_device_memory() || !settings.nccl) return work(*signed_host);
   DeviceChannels of_job = channels();
-  const auto fabric = comm::nccl_fabric(host, *runtime::block_device(device),
-                                        {.channels = std::move(of_job.ids),
-                                         .groups = std::move(of_job.groups),
-                                         .deterministic = settings.deterministic,
-                                         .timeout = timeout_of(settings),
-                                         .strict = settings.strict});
+  comm::NcclOptions options{.channels = std::move(of_job.ids),
+                            .groups = std::move(of_job.groups),
+                            .deterministic = settings.deterministic,
+                            .timeout = timeout_of(settings),
+                            .strict = settings.strict};
+  if (of_job.blocks > 0) options.blocks = of_job.blocks;
+  const auto fabric = comm::nccl_fabric(*signed_host, of_rank, std::move(options));
   try {
     work(*fabric);
   } catch (const std::exception& error) {

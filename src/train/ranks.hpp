@@ -47,9 +47,11 @@ void on_ranks(int ranks, const comm::Launch& launch, const cluster::Cluster& loc
               JoinedFabric joined = {});
 
 /// The channels on which a job moves memory of devices, and the groups with collectives there (comm::NcclOptions).
+/// blocks: as there; 0: all that may be.
 struct DeviceChannels {
   std::vector<int> ids;
   std::vector<comm::Channel> groups{};
+  int blocks = 0;
 };
 
 /// Those of a job's steps.
@@ -57,8 +59,8 @@ DeviceChannels channels_of(const compiler::Plans& plans, const config::FabricSet
 
 /// Calls `work` with the fabric by which this rank and the others, who call it too, exchange what lies on their
 /// devices: NCCL's for `channels`, which are asked for then, on top of `host`, where `device` is none of a CPU, `host`
-/// moves no memory of devices and settings.nccl does not forbid it; `host` itself otherwise. If `work` throws, the
-/// fabric is aborted with the reason, which others hear.
+/// moves no memory of devices and settings.nccl does not forbid it; else `host` itself, to which a device's work counts
+/// as its rank's. If `work` throws, the fabric is aborted with the reason, which others hear.
 void on_devices(comm::Fabric& host, const at::Device& device, const std::function<DeviceChannels()>& channels,
                 const config::FabricSettings& settings, const std::function<void(comm::Fabric&)>& work);
 

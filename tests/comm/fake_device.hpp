@@ -9,6 +9,7 @@
 #include <set>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "comm/block.hpp"
 #include "comm/fabric.hpp"
@@ -38,9 +39,15 @@ class FakeDevice final : public BlockDevice {
     use(to, true);
     fill_block(on_host(to), byte);
   }
+  void adopt_thread() const noexcept override {
+    const std::lock_guard lock(mutex_);
+    adopted_.insert(std::this_thread::get_id());
+  }
   Mark mark() const override {
     const std::lock_guard lock(mutex_);
-    return std::make_shared<const Clock>(clocks_[std::this_thread::get_id()]);
+    const Mark made = std::make_shared<const Clock>(clocks_[std::this_thread::get_id()]);
+    if (!reached_) made_.push_back(made);
+    return made;
   }
   void wait_for(const Mark& mark) const override {
     const std::lock_guard lock(mutex_);
@@ -51,6 +58,9 @@ class FakeDevice final : public BlockDevice {
   }
   bool reached(const Mark& mark) const override {
     const std::lock_guard lock(mutex_);
+    asked_.insert(std::this_thread::get_id());
+    ++questions_;
+    if (broken_) throw std::runtime_error("the device is lost");
     return reached_ || reached_marks_.contains(mark);
   }
   std::shared_ptr<std::byte> allocate(i64 bytes) const override {
@@ -60,6 +70,22 @@ class FakeDevice final : public BlockDevice {
 
   /// What `reached` says of all marks: false stands for a device that hangs.
   void set_reached(bool reached) { reached_ = reached; }
+  /// Marks that were made while none was reached.
+  std::vector<Mark> made_marks() const {
+    const std::lock_guard lock(mutex_);
+    return made_;
+  }
+  /// Questions for marks from now on throw.
+  void break_down() { broken_ = true; }
+  /// How often marks were asked for, and whether only by threads that work with the device.
+  int questions() const {
+    const std::lock_guard lock(mutex_);
+    return questions_;
+  }
+  bool only_adopted_asked() const {
+    const std::lock_guard lock(mutex_);
+    return std::ranges::includes(adopted_, asked_);
+  }
   /// This mark is reached in any case.
   void reach(const Mark& mark) const {
     const std::lock_guard lock(mutex_);
@@ -107,7 +133,10 @@ class FakeDevice final : public BlockDevice {
   mutable std::map<std::thread::id, Clock> clocks_;
   mutable std::map<const void*, Uses> uses_;
   mutable std::set<Mark> reached_marks_;
-  std::atomic<bool> reached_ = true;
+  mutable std::vector<Mark> made_;
+  mutable std::set<std::thread::id> adopted_, asked_;
+  mutable int questions_ = 0;
+  std::atomic<bool> reached_ = true, broken_ = false;
 };
 
 }  // namespace switchyard::comm

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
+#include <memory>
 #include <random>
 
 #include "base/bfloat16.hpp"
@@ -325,6 +327,26 @@ TEST(NcclCollectives, RanksThatDisagreeInSizeEndByTheTimeoutAndStrictOnesSayHow)
                                                "72 bytes"),
                                      HasSubstr("\"odd\" expects row 1, 72 bytes, f32 from rank 0, which sends row 1, "
                                                "60 bytes"))));
+}
+
+// NCCL itself would add anything to anything.
+TEST(NcclCollectives, TheStandinLetsNoOtherCallOfAsManyBytesPass) {
+  for (const bool other_call : {true, false}) {
+    const auto ends = run_nccl(2, with_groups({{1, {0, 1}}}, kHasty), [&](Fabric& fabric, const StreamDevice& device) {
+      const auto x = device.freed_in_order(std::make_unique<std::array<float, 8>>());
+      Collective c{.call = GroupCall::all_reduce, .ranks = {0, 1}, .in = {device.block(x.get(), 16)}};
+      c.out = c.in;
+      if (fabric.rank() == 1 && !other_call) c.dtype = DType::i32;
+      if (fabric.rank() == 1 && other_call) {
+        const Block second = device.block(x->data() + 4, 16);
+        c.call = GroupCall::all_gather, c.out = {c.in[0], second}, c.in = {second};
+      }
+      fabric.run(everyone(fabric, 1), {"odd", 1, {}, {c}});
+      while (!fabric.failure()) std::this_thread::sleep_for(5ms);
+      fabric.run(everyone(fabric, 2), {"later", 1, {}});
+    });
+    EXPECT_THAT(ends, Each(HasSubstr("\"odd\" has exchanged nothing with rank")));
+  }
 }
 
 TEST(NcclCollectives, StrictRanksThatDisagreeInTheCallSaySo) {

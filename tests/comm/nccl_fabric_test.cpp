@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <algorithm>
 
 #include "base/errors.hpp"
 #include "fabric_suite.hpp"
@@ -20,12 +23,13 @@ using ::testing::StartsWith;
 constexpr auto kHasty = 1s;
 
 // One float of each rank on its device, sent from the first rank to the second.
-void pass_on(Fabric& fabric, const StreamDevice& device, float& x, const std::string& name, i64 row = 1) {
+void pass_on(Fabric& fabric, const StreamDevice& device, float& x, const std::string& name, i64 row = 1,
+             int channel = 1) {
   const Block block = device.block(&x, sizeof x);
   Transaction t{name, row, {}};
   if (fabric.rank() == 0) t.ops = {send(1, block)};
   if (fabric.rank() == 1) t.ops = {recv(0, block)};
-  fabric.run(everyone(fabric, 1), t);
+  fabric.run(everyone(fabric, channel), t);
 }
 // Calls until one throws: what happens on a device ends a later call.
 void pass_on_until_it_fails(Fabric& fabric, const StreamDevice& device, const std::string& name) {
@@ -164,6 +168,33 @@ TEST(NcclFabric, MessagesThatHangOnADeviceEndTheJob) {
   for (const std::string& end : ends)
     EXPECT_THAT(end, ContainsRegex("stopped: rank [01] .host [ab].: \"stuck\" has exchanged nothing with rank [01] "
                                    "for 1 s"));
+}
+
+TEST(NcclFabric, MayOpenAsManyFilesAsTheSystemAllows) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit files = before;
+  files.rlim_cur = std::min<rlim_t>(512, files.rlim_max);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_THAT(run_nccl(2, standin(60s), [](Fabric&, const StreamDevice&) {}), Each(""));
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &files), 0);
+  EXPECT_EQ(files.rlim_cur, before.rlim_max);
+  setrlimit(RLIMIT_NOFILE, &before);
+}
+
+// A communicator that ends gives memory back, for which CUDA waits for all that the device has under way.
+TEST(NcclFabric, MessagesThatHangOnTwoChannelsAtOnceEndTheJob) {
+  const NcclFault fault("hang");
+  const auto ends = run_nccl(2, standin(kHasty), [](Fabric& fabric, const StreamDevice& device) {
+    std::thread other([&] {
+      const auto x = device.freed_in_order(std::make_unique<float>());
+      pass_on(fabric, device, *x, "stuck, too", 1, 3);
+    });
+    other.join();
+    pass_on_until_it_fails(fabric, device, "stuck");
+  });
+  EXPECT_THAT(ends,
+              Each(ContainsRegex("stopped: rank [01] .host [ab].: \"stuck(, too)?\" has exchanged nothing with")));
 }
 
 TEST(NcclFabric, AnAsynchronousErrorEndsTheJobOnAllRanks) {

@@ -26,7 +26,7 @@ std::string refusal(const std::string& path) {
 }
 
 constexpr const char* kRemedy =
-    "Install NCCL 2.18.0 or newer (Debian's libnccl2 or Python's nvidia-nccl-cu12), name its file in "
+    "Install NCCL 2.19.0 or newer (Debian's libnccl2 or Python's nvidia-nccl-cu12), name its file in "
     "SWITCHYARD_NCCL, or set fabric.nccl = false.";
 
 TEST(NcclLibrary, LoadsALibraryAndExplainsItsErrors) {
@@ -40,7 +40,7 @@ TEST(NcclLibrary, TheEnvironmentMayNameIt) {
   setenv("SWITCHYARD_NCCL", STANDIN_NCCL_OLD, 1);
   const std::string named = refusal("");
   unsetenv("SWITCHYARD_NCCL");
-  EXPECT_THAT(named, HasSubstr(std::string(STANDIN_NCCL_OLD) + " is NCCL 2.17.5"));
+  EXPECT_THAT(named, HasSubstr(std::string(STANDIN_NCCL_OLD) + " is NCCL 2.18.6"));
 }
 
 TEST(NcclLibrary, AMissingLibrarySaysWhereItWasSought) {
@@ -55,7 +55,7 @@ TEST(NcclLibrary, AMissingFunctionIsNamed) {
 }
 
 TEST(NcclLibrary, AnOldLibraryIsRefused) {
-  EXPECT_EQ(refusal(STANDIN_NCCL_OLD), std::string(STANDIN_NCCL_OLD) + " is NCCL 2.17.5, which is too old. " + kRemedy);
+  EXPECT_EQ(refusal(STANDIN_NCCL_OLD), std::string(STANDIN_NCCL_OLD) + " is NCCL 2.18.6, which is too old. " + kRemedy);
 }
 
 TEST(NcclLibrary, DeclaresWhatTheHeaderDeclares) {

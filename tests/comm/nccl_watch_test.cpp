@@ -5,12 +5,14 @@
 
 #include "base/errors.hpp"
 #include "fake_device.hpp"
+#include "nccl_ranks.hpp"
 #include "rank_threads.hpp"
 
 namespace switchyard::comm {
 namespace {
 
 using namespace std::chrono_literals;
+using ::testing::HasSubstr;
 
 const Channel kSeven{7, {}};
 
@@ -55,6 +57,45 @@ TEST(NcclWatch, SilenceCountsFromWhenTheDeviceBeginsTheMessages) {
   EXPECT_EQ(rank.fabrics[0]->failure(),
             "rank 0 (host a): \"layer12.qkv\" has exchanged nothing with ranks 1, 3 for 0.1 s. See their logs, or "
             "raise fabric.timeout.");
+}
+
+TEST(NcclWatch, WhileAnyRankWorksNoneIsSilent) {
+  OneRank rank(1s);
+  rank.device.set_reached(false);
+  const BlockDevice::Mark begun = rank.device.mark(), done = rank.device.mark();
+  rank.device.reach(begun);
+  rank.watch.add(kSeven, {"from a stage before", {3}, begun, done});
+  for (int sign = 0; sign < 250; ++sign) {
+    rank.fabrics[0]->works();
+    std::this_thread::sleep_for(10ms);
+  }
+  EXPECT_EQ(rank.fabrics[0]->failure(), std::nullopt);
+  rank.watch.close();
+  EXPECT_EQ(rank.fabrics[0]->failure(),
+            "rank 0 (host a): \"from a stage before\" has exchanged nothing with rank 3 for 1 s. See its log, or raise "
+            "fabric.timeout.");
+}
+
+// Else it would work with the first device, and take memory there for a context.
+TEST(NcclWatch, ItsThreadWorksWithTheDevice) {
+  OneRank rank(60s);
+  rank.watch.add(kSeven, {"gather", {1}, rank.device.mark(), rank.device.mark()});
+  rank.watch.close();
+  EXPECT_GT(rank.device.questions(), 0);
+  EXPECT_TRUE(rank.device.only_adopted_asked());
+}
+
+// The watch may look between a call and the caller's own question.
+TEST(NcclWatch, NamesWhatIsBeingGivenToAStream) {
+  OneRank rank(60s);
+  const NcclFault fault("async", 0);
+  rank.watch.add(kSeven, {.name = "unlucky", .peers = {3}, .begun = rank.device.mark(), .done = {}});
+  std::byte x{};
+  const NcclMessage message{.send = true, .peer = 0, .data = &x, .bytes = 1};
+  rank.watch.of(kSeven)->issue(std::span(&message, 1), &x);
+  while (!rank.fabrics[0]->failure()) std::this_thread::sleep_for(1ms);
+  EXPECT_THAT(*rank.fabrics[0]->failure(), HasSubstr("\"unlucky\" with rank 3 failed on the device: asynchronous"));
+  rank.watch.close();
 }
 
 TEST(NcclWatch, KnowsCommunicatorsOfGroupsByChannelAndRanks) {

@@ -29,8 +29,10 @@ TEST(DeviceMemory, IsTheDevicesAndFreeIsWhatNobodyHas) {
   const DeviceMemory after = device_memory(device);
   EXPECT_EQ(after.all, before.all);
   EXPECT_EQ(after.free, before.free - (1 << 20));
+  EXPECT_EQ(after.tensors, before.tensors + (1 << 20));
   EXPECT_LE(before.free, before.all);
   EXPECT_EQ(device_name(device), "standin") << "its type, as no driver knows it";
+  EXPECT_EQ(device_identity(device), "");
 }
 
 TEST(DeviceMemory, BudgetsOfRanksThatShareADeviceAddUp) {

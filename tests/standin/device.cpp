@@ -201,6 +201,7 @@ MessageStream& message_stream(int number) {
 
 thread_local int current_stream = 0;
 thread_local bool chosen = false;
+std::atomic<bool> must_choose = false, worked_unchosen = false;
 thread_local int waited_on = -1;
 
 class DeviceAllocator final : public c10::DeviceAllocator, public kernels::LimitedAllocator {
@@ -215,6 +216,7 @@ class DeviceAllocator final : public c10::DeviceAllocator, public kernels::Limit
     c10::CachingDeviceAllocator::DeviceStats stats;
     stats.allocated_bytes[0].current = state().memory.live();
     stats.allocated_bytes[0].peak = state().memory.peak();
+    stats.reserved_bytes[0].current = state().memory.live();
     return stats;
   }
   std::pair<std::size_t, std::size_t> getMemoryInfo(c10::DeviceIndex) override {
@@ -301,6 +303,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex, c10::EventFlag) const override {
     expect_device();
+    expect_choice();
     if (!*event) *event = new Event;
     of(*event).mark = state().ordering.mark(static_cast<int>(stream.id()));
     of(*event).asked = 0;
@@ -312,9 +315,13 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     if (event) state().ordering.wait_for(static_cast<int>(stream.id()), of(event).mark);
   }
   bool queryEvent(void* event) const override {
+    expect_choice();
     return !event || state().ordering.host_knows(of(event).mark) || state().questions.answer(of(event));
   }
-  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override { delete static_cast<Event*>(event); }
+  void destroyEvent(void* event, c10::DeviceIndex) const noexcept override {
+    expect_choice();
+    delete static_cast<Event*>(event);
+  }
   void synchronizeEvent(void* event) const override {
     if (event) state().host_waits_for(of(event).mark);
   }
@@ -338,6 +345,10 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
  private:
   static void expect_device() {
     if (state().lost) throw std::runtime_error("stand-in device: it is lost");
+  }
+  // CUDA makes a context of the first device for a thread that has chosen none, as it goes back to that.
+  static void expect_choice() noexcept {
+    if (must_choose && !chosen) worked_unchosen = true;
   }
   static Event& of(void* event) { return *static_cast<Event*>(event); }
   static c10::Stream stream_of(int number) { return c10::Stream(c10::Stream::UNSAFE, c10::Device(kType, 0), number); }
@@ -553,6 +564,7 @@ at::Device device() {
 }
 
 bool is_chosen() { return chosen; }
+void expect_choices(bool on) { must_choose = on; }
 int waiting_device() { return waited_on; }
 std::int64_t host_synchronizations() { return state().synchronizations; }
 std::int64_t operators() { return state().operators; }
@@ -577,6 +589,7 @@ std::string take_fault() {
     if (fault.empty()) fault = found;
   };
   add(state().host_copies.take_fault());
+  if (worked_unchosen.exchange(false)) add("stand-in device: events of a thread that has chosen no device");
   const std::lock_guard lock(state().message_mutex);
   for (auto& [number, stream] : state().message_streams) add(stream.take_fault());
   return fault;

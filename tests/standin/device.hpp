@@ -17,6 +17,8 @@ at::Device device();
 /// Whether the calling thread has chosen the device for what it does: without that, a device of many would be the
 /// first.
 bool is_chosen();
+/// Whether it is a fault from now on if a thread that has not chosen the device makes, asks or drops its events.
+void expect_choices(bool on);
 /// The device whose stream the calling thread has made wait for an event, last; -1: none.
 int waiting_device();
 /// How often the host has waited for the device, or read from it, since the process began.
@@ -33,8 +35,8 @@ void limit_memory(std::int64_t bytes);
 void lose();
 /// The host waits for the device, faults so far are forgotten, and so is the use of memory, if all is free.
 void start_over();
-/// Memory that was freed too early since the last call, pinned memory that changed, or messages out of order; empty:
-/// none.
+/// Memory that was freed too early since the last call, pinned memory that changed, or messages out of order, or
+/// events of threads that should have chosen; empty: none.
 std::string take_fault();
 
 }  // namespace switchyard::standin

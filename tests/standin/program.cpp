@@ -12,6 +12,7 @@ constexpr int kFault = 70;  // the exit status where the device found a fault
 
 const bool installed = [] {
   train::gpu_type() = device().type();
+  expect_choices(true);
   std::atexit([] {
     const std::string fault = take_fault();
     if (fault.empty()) return;

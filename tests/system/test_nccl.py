@@ -2,6 +2,7 @@
 library."""
 
 import collections
+import json
 import os
 import re
 import signal
@@ -51,6 +52,18 @@ def test_messages_by_nccl_give_the_bits_and_bytes_of_messages_by_hosts(tmp_path,
     assert len(by_hosts) == 3 and all(entry["intra_bytes"] > 0 for entry in by_hosts)
     assert trained(job, tmp_path / "nccl") == by_hosts
     assert trained(job, tmp_path / "strict", ["fabric.strict=true"]) == by_hosts
+
+
+def validated(out):
+    return [{key: value for key, value in json.loads(line).items() if key != "seconds"}
+            for line in (out / "validation.jsonl").read_text().splitlines()]
+
+
+def test_validations_need_no_channels_but_those_of_training(tmp_path, corpus):
+    job = job_of(tmp_path, corpus, run={"steps": 2}, validation={"path": str(corpus), "every": 1, "sequences": 6})
+    by_hosts = trained(job, tmp_path / "hosts", ["fabric.nccl=false"])
+    assert trained(job, tmp_path / "nccl") == by_hosts
+    assert len(validated(tmp_path / "hosts")) == 2 and validated(tmp_path / "nccl") == validated(tmp_path / "hosts")
 
 
 def calls_of(prefix):

@@ -57,6 +57,19 @@ TEST(HostShare, RanksOfAHostTakeItsDevicesInTurn) {
             (std::vector{0, 0}));  // a launcher showed each its own
 }
 
+// Slurm's cgroups and containers number what they show each process from 0.
+TEST(HostShare, ProcessesThatCallDifferentDevicesByOneNumberHaveDifferentOnes) {
+  const auto of = [](std::vector<std::string> identities) {
+    const int gpus = static_cast<int>(identities.size());
+    return view(0, 1, gpus, visible_gpus(identities, "0"));
+  };
+  EXPECT_EQ(gpus_of({of({"uuid a"}), of({"uuid b"})}, {0, 0}), (std::vector{0, 0}));
+  EXPECT_EQ(gpus_of(std::vector(2, of({"uuid a", "uuid b"})), {0, 0}), (std::vector{0, 1}));
+  EXPECT_THROW(gpus_of(std::vector(2, of({"uuid a"})), {0, 0}), UserError);
+  EXPECT_EQ(visible_gpus({"", ""}, "2,3"), "2,3") << "what they are is not known";
+  EXPECT_EQ(visible_gpus({}, "2,3"), "2,3");
+}
+
 TEST(HostShare, MoreProcessesThanDevicesAreRefusedAndThreadsShare) {
   const std::vector<HostView> four(4, view(0, 1, 2));
   EXPECT_EQ(gpus_of(four, {0, 0, 0, 0}, true), (std::vector{0, 1, 0, 1}));

@@ -2,19 +2,24 @@
 
 #include <gtest/gtest.h>
 
+#include "../standin/device.hpp"
+#include "runtime/device_order.hpp"
 #include "train/ranks.hpp"
 
 namespace switchyard::train {
 namespace {
 
-cluster::Hardware measured(int hosts, int devices) {
+cluster::Hardware measured(int hosts, int devices, const at::Device& device = at::kCPU) {
   cluster::Hardware found;
+  RankSettings settings;
+  settings.device = device;
   on_ranks(hosts * devices, {}, cluster::uniform(hosts, devices), {}, [&](comm::Fabric& fabric) {
+    runtime::use_device(device);
     MeasurementBarrier barrier(fabric);
     cluster::Hardware hardware;
     hardware.hosts = hosts;
     hardware.devices_per_host = devices;
-    profile_links(barrier, fabric, {}, hardware);
+    profile_links(barrier, fabric, settings, hardware);
     if (fabric.rank() == 0) found = hardware;
   });
   return found;
@@ -42,6 +47,16 @@ TEST(ProfileLinks, has_none_between_hosts_where_there_is_one) {
   const cluster::Hardware found = measured(1, 3);  // the third one has no peer
   expect_sound(found.intra_host);
   EXPECT_FALSE(found.inter_host.has_value());
+}
+
+// Also those that exchange beside products. Without a device of its own a thread works with the first one of all.
+TEST(ProfileLinks, of_devices_are_measured_by_threads_that_work_with_them) {
+  standin::device();
+  standin::start_over();
+  standin::expect_choices(true);
+  expect_sound(measured(1, 2, standin::device()).intra_host);
+  EXPECT_EQ(standin::take_fault(), "");
+  standin::expect_choices(false);
 }
 
 TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdlib>
 #include <thread>
 
@@ -102,11 +103,13 @@ TEST(Ranks, more_threads_than_a_machine_has_are_refused) {
 TEST(Ranks, NcclJoinsDevicesThatTheHostsFabricDoesNot) {
   const at::Device device = standin::device();
   const auto joined = [&](int ranks, const at::Device& where, bool nccl, bool by_threads) {
-    std::atomic<int> same = 0;
+    std::atomic<int> by_nccl = 0;
     const auto work = [&](comm::Fabric& host) {
       config::FabricSettings settings;
       settings.nccl = nccl;
-      const auto by = [&](comm::Fabric& fabric) { same += &fabric == &host; };
+      const auto by = [&](comm::Fabric& fabric) {
+        by_nccl += fabric.moves_device_memory() && !host.moves_device_memory();
+      };
       on_devices(
           host, where,
           [] {
@@ -118,7 +121,7 @@ TEST(Ranks, NcclJoinsDevicesThatTheHostsFabricDoesNot) {
       on_ranks(ranks, {}, cluster::uniform(1, ranks), {}, work);
     else
       EXPECT_THAT(comm::run_tcp(ranks, {}, work), Each(""));
-    return same == 0;
+    return by_nccl == ranks;
   };
   setenv("SWITCHYARD_NCCL", STANDIN_NCCL, 1);
   EXPECT_TRUE(joined(2, device, true, false));
@@ -150,6 +153,17 @@ TEST(Ranks, SumsOfALibraryAreForJobsThatMayHaveAnyOrder) {
     EXPECT_THAT(comm::run_tcp(2, {}, work), Each(""));
   }
   unsetenv("SWITCHYARD_NCCL");
+}
+
+TEST(Ranks, ARankGivesASignOfWorkOnceMoreWhenItsDeviceGetsThere) {
+  on_ranks(2, {}, cluster::uniform(1, 2), {}, [](comm::Fabric& host) {
+    on_devices(
+        host, standin::device(), [] { return DeviceChannels{}; }, {},
+        [&](comm::Fabric& fabric) {
+          if (fabric.rank() == 0) fabric.works();
+          while (host.work_heard() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        });
+  });
 }
 
 TEST(Ranks, TheOthersHearWhyARankOnADeviceFailed) {

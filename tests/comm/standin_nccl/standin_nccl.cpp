@@ -1,6 +1,7 @@
 // A stand-in for libnccl.so.2: it has the functions that the fabric uses, and moves bytes between ranks that are
 // threads or processes of one machine, over sockets. Like NCCL's communicators that don't block, it connects and hands
-// work to streams only while it is asked for its state. It makes sums in the order of ranks. Faults can be asked for
+// work to streams only while it is asked for its state. A communicator ends when nothing is under way on its device, as
+// it gives memory back, for which CUDA waits. It makes sums in the order of ranks. Faults can be asked for
 // (standin_nccl_fault), and calls are counted (standin_nccl_calls).
 #include <poll.h>
 #include <sys/socket.h>
@@ -147,6 +148,7 @@ struct Move {
   std::size_t bytes;
   int peer;
   StandinStream* stream;
+  std::uint64_t kind = 0;  // of which it is a part: of a message, or of such a collective
 };
 
 // What each rank gives and gets; bytes: of a piece.
@@ -157,6 +159,10 @@ struct Collective {
   DataType type;
 };
 
+std::uint64_t kind_of(const Collective& c) {
+  return 1 + 16 * static_cast<std::uint64_t>(c.kind) + static_cast<std::uint64_t>(c.type);
+}
+
 // The work of one call on a stream: collectives that were issued in one group follow each other between all ranks.
 struct Group {
   std::vector<Move> moves;
@@ -164,9 +170,31 @@ struct Group {
   StandinStream* stream = nullptr;
 };
 
+// Exchanges that are under way, by device: each rank has one, and makes its communicators on one thread.
+class UnderWay {
+ public:
+  void add(std::thread::id device, int change) {
+    const std::lock_guard lock(mutex_);
+    counts_[device] += change;
+  }
+  void wait_for_none(std::thread::id device) {
+    while (!none(device)) std::this_thread::sleep_for(kPause);
+  }
+
+ private:
+  bool none(std::thread::id device) {
+    const std::lock_guard lock(mutex_);
+    return counts_[device] == 0;
+  }
+  std::mutex mutex_;
+  std::map<std::thread::id, int> counts_;
+};
+UnderWay under_way;
+
 class Ranks {
  public:
-  Ranks(int size, const UniqueId& id, int rank) : rank_(rank), peers_(static_cast<std::size_t>(size), -1) {
+  Ranks(int size, const UniqueId& id, int rank)
+      : rank_(rank), device_(std::this_thread::get_id()), peers_(static_cast<std::size_t>(size), -1) {
     thread_ = std::thread([this, id] { connect(id); });
   }
   ~Ranks() {
@@ -204,6 +232,7 @@ class Ranks {
   }
   void stop() {
     stopped_ = true;
+    under_way.wait_for_none(device_);
     if (thread_.joinable()) thread_.join();
   }
 
@@ -244,19 +273,21 @@ class Ranks {
     }
   }
 
-  // A message in one direction with one peer: its size goes first.
+  // A message in one direction with one peer: its size and kind go first.
   struct Part {
     Move move;
     std::size_t at = 0;
     std::uint64_t size = 0;
   };
 
-  // Moves what can be moved now. False: the peer is gone, or has another size.
+  // Moves what can be moved now. False: the peer is gone, or has another size, or makes another call, of which NCCL
+  // would make anything.
   bool advance(std::deque<Part>& parts, bool& moved) {
     while (!parts.empty()) {
       Part& part = parts.front();
       const std::size_t head = sizeof part.size, total = head + part.move.bytes;
-      if (part.move.send) part.size = part.move.bytes;
+      const std::uint64_t expected = part.move.bytes | part.move.kind << 56;
+      if (part.move.send) part.size = expected;
       std::byte* const at =
           part.at < head ? reinterpret_cast<std::byte*>(&part.size) + part.at : part.move.data + (part.at - head);
       const std::size_t left = (part.at < head ? head : total) - part.at;
@@ -270,7 +301,7 @@ class Ranks {
       }
       moved = true;
       part.at += static_cast<std::size_t>(n);
-      if (part.at == head && part.size != part.move.bytes) return false;
+      if (part.at == head && part.size != expected) return false;
       if (part.at == total) parts.pop_front();
     }
     return true;
@@ -302,8 +333,8 @@ class Ranks {
     std::vector<Move> moves;
     for (std::size_t r = 0; r < n; ++r) {
       if (r == mine) continue;
-      moves.push_back({true, given(r), c.bytes, static_cast<int>(r), nullptr});
-      moves.push_back({false, to + r * c.bytes, c.bytes, static_cast<int>(r), nullptr});
+      moves.push_back({true, given(r), c.bytes, static_cast<int>(r), nullptr, kind_of(c)});
+      moves.push_back({false, to + r * c.bytes, c.bytes, static_cast<int>(r), nullptr, kind_of(c)});
     }
     std::memmove(to + mine * c.bytes, given(mine), c.bytes);
     exchange(moves);
@@ -317,18 +348,21 @@ class Ranks {
     std::vector<std::deque<Part>> queues(2 * peers_.size());
     for (const Move& m : moves) queues[static_cast<std::size_t>(2 * m.peer + (m.send ? 1 : 0))].push_back({m});
     bool goes_on = !asked_for("hang", rank_);
+    under_way.add(device_, 1);
     while (!stopped_) {
       bool done = true, moved = false;
       for (auto& queue : queues) {
         if (goes_on && !advance(queue, moved)) goes_on = false;
         done = done && queue.empty();
       }
-      if (done) return;
+      if (done) break;
       if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
+    under_way.add(device_, -1);
   }
 
   const int rank_;
+  const std::thread::id device_;
   std::vector<int> peers_;  // sockets
   Group group_, waiting_;
   int asked_ = 0;
@@ -406,6 +440,8 @@ Result ncclGetUniqueId(UniqueId* id) {
 
 Result ncclCommInitRankConfig(Communicator** made, int size, UniqueId id, int rank, Config* config) {
   if (config->magic != 0xcafebeef || config->blocking != 0 || config->max_ctas < 1) return Result::invalid_argument;
+  // NCCL would take the next power of two: more blocks than it was told.
+  if ((config->max_ctas & (config->max_ctas - 1)) != 0) return Result::invalid_argument;
   *made = new Communicator{std::make_shared<Ranks>(size, id, rank)};
   return Result::in_progress;
 }
