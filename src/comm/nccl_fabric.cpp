@@ -25,7 +25,7 @@
 namespace switchyard::comm {
 namespace {
 
-constexpr std::chrono::microseconds kPause{50};  // between questions to the library
+constexpr std::chrono::microseconds kPause{50}, kLongestPause{1000};  // between questions to the library
 constexpr i64 kAlignment = 256;                  // of staging: what devices copy fastest
 
 bool on_device(const Op& op) { return !op.decode && (op.block.device || op.source.device); }
@@ -372,12 +372,13 @@ class NcclFabric final : public ForwardingFabric {
 
   void wait_until_ready(NcclCommunicator& communicator, const std::string& name, const std::vector<int>& peers) const {
     Silence silence(options_.timeout);
-    for (i64 heard = inner().work_heard(); !communicator.ready();) {
+    i64 heard = inner().work_heard();
+    for (auto pause = kPause; !communicator.ready(); pause = std::min(pause * 5 / 4, kLongestPause)) {
       watch_->stop_if_failed(name);
       // Peers connect where they first exchange something, which they may have to compute.
       if (const i64 now = inner().work_heard(); std::exchange(heard, now) != now) silence.restart();
       if (silence.over()) throw ClusterError(not_exchanged(label_, name, peers, options_.timeout));
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(pause);
     }
   }
 

@@ -72,7 +72,7 @@ class Calls {
     const std::lock_guard lock(mutex_);
     return counts_[function];
   }
-  ~Calls() {
+  void write() {
     const std::string path = from_environment("STANDIN_NCCL_CALLS", "");
     if (path.empty()) return;
     std::ofstream file(path + "." + std::to_string(getpid()));
@@ -84,6 +84,11 @@ class Calls {
   std::map<std::string, long> counts_;
 };
 Calls calls;
+[[maybe_unused]] const bool calls_are_written = [] {
+  const auto write = [] { calls.write(); };
+  std::atexit(write);
+  return std::at_quick_exit(write) == 0;
+}();
 
 std::size_t bytes_of(DataType type) {
   switch (type) {
@@ -343,6 +348,18 @@ class Ranks {
     for (std::size_t r = 1; r < n; ++r) add(c.type, c.out, to + r * c.bytes, c.bytes);
   }
 
+  // At most for a pause: the communicator may be aborted meanwhile.
+  void wait_for_peers(const std::vector<std::deque<Part>>& queues) const {
+    std::vector<pollfd> open;
+    for (const auto& queue : queues)
+      if (!queue.empty()) {
+        const Move& move = queue.front().move;
+        const short events = move.send ? POLLOUT : POLLIN;
+        open.push_back({peers_[static_cast<std::size_t>(move.peer)], events, 0});
+      }
+    poll(open.data(), open.size(), static_cast<int>(kPause.count()));
+  }
+
   // What can't go on stays there until the communicator is aborted, as on a device.
   void exchange(const std::vector<Move>& moves) {
     std::vector<std::deque<Part>> queues(2 * peers_.size());
@@ -356,7 +373,7 @@ class Ranks {
         done = done && queue.empty();
       }
       if (done) break;
-      if (!moved) std::this_thread::sleep_for(std::chrono::microseconds(50));
+      if (!moved) wait_for_peers(goes_on ? queues : decltype(queues)());
     }
     under_way.add(device_, -1);
   }
