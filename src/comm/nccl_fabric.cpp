@@ -26,7 +26,7 @@ namespace switchyard::comm {
 namespace {
 
 constexpr std::chrono::microseconds kPause{50}, kLongestPause{1000};  // between questions to the library
-constexpr i64 kAlignment = 256;                  // of staging: what devices copy fastest
+constexpr i64 kAlignment = 256;                                       // of staging: what devices copy fastest
 
 bool on_device(const Op& op) { return !op.decode && (op.block.device || op.source.device); }
 

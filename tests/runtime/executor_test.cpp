@@ -191,8 +191,8 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
     SCOPED_TRACE(fmt::format("round {}: {} on {} hosts, recompute {}, sequence parallel {}, schedule {}", round,
                              specs[0], hosts, static_cast<int>(settings.recompute), settings.sequence_parallel,
                              static_cast<int>(settings.schedule)));
-    const std::vector<Documents> batches = {tiny_documents(12, 2 * static_cast<unsigned>(round) + 1),
-                                            tiny_documents(9, 2 * static_cast<unsigned>(round) + 2)};
+    const std::vector<Documents> batches = {tiny_documents(8, 2 * static_cast<unsigned>(round) + 1),
+                                            tiny_documents(6, 2 * static_cast<unsigned>(round) + 2)};
     const std::vector<i64> bounds =
         specs.size() == 1 ? std::vector<i64>{kLongest} : std::vector<i64>{kLongest, kLongest / 2};
     const auto run = [&](bool overlap, bool beside, bool delays) {
