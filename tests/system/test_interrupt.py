@@ -89,6 +89,7 @@ def test_a_kill_while_a_checkpoint_is_written_costs_only_that_checkpoint(tmp_pat
         tiny.wait_for_steps(process, 3)
         while not any(out.glob("checkpoints/step-*.partial")):
             assert process.poll() is None
+            time.sleep(0.001)
         kill(process)
         torn += any(out.glob("checkpoints/step-*.partial"))
     assert torn >= 2
@@ -292,6 +293,7 @@ def test_a_second_signal_ends_a_run_at_once(tmp_path, corpus, launch, sent):
     ranks[-1].send_signal(sent)
     while not any(out.glob("checkpoints/step-*.partial")):
         assert ranks[-1].poll() is None
+        time.sleep(0.001)
     if sent == signal.SIGTERM:
         time.sleep(1.1)  # within a second it would be the same request
     ranks[-1].send_signal(sent)
