@@ -120,7 +120,16 @@ at::Tensor SegmentRunner::allocate(int buffer, MicroBatchState& state) const {
   if (b.root < 0) return slot = empty(size, b.type.dtype, device_);
   const Columns& columns = columns_[static_cast<size_t>(buffer)];
   MicroBatchState::Root& root = state.roots[static_cast<size_t>(b.root)];
-  std::call_once(root.made, [&] { root.memory = empty({size[0], columns.all}, b.type.dtype, device_); });
+  bool fresh = false;
+  std::call_once(root.made, [&] {
+    root.memory = empty({size[0], columns.all}, b.type.dtype, device_);
+    if (stage_.paired) root.ready = Mark::here(device_);  // else one stream makes all of them
+    fresh = true;
+  });
+  if (stage_.paired && !fresh) {
+    root.ready.wait();
+    record_use(root.memory);
+  }
   return slot = root.memory.narrow(1, columns.first, size[1]);
 }
 

@@ -22,9 +22,11 @@ struct MicroBatchState {
   Mark feeds_made{};
   std::optional<RopeTables> rope{};
   std::vector<at::Tensor> slots;
+  // ready: with two streams, behind what the one that made it had done: its memory may have been another tensor's.
   struct Root {
     std::once_flag made;
     at::Tensor memory;
+    Mark ready{};
   };
   std::vector<Root> roots{};
 };

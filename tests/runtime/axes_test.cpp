@@ -66,7 +66,7 @@ compiler::Plans plans_of(const config::ModelConfig& model, const std::vector<std
                          switching::Planner::relay);
 }
 
-std::vector<Documents> two_batches() { return {tiny_documents(13, 1), tiny_documents(11, 2)}; }
+std::vector<Documents> two_batches() { return {tiny_documents(10, 1), tiny_documents(8, 2)}; }
 
 using Model = config::ModelConfig (*)();
 
