@@ -1,7 +1,5 @@
 #include "comm/nccl_fabric.hpp"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -21,6 +19,7 @@
 #include "comm/nccl_library.hpp"
 #include "comm/nccl_watch.hpp"
 #include "comm/protocol.hpp"
+#include "comm/sockets.hpp"
 
 namespace switchyard::comm {
 namespace {
@@ -46,15 +45,6 @@ std::vector<int> peers_of(const Transaction& transaction) {
 unsigned blocks_of_a_channel(const NcclOptions& options) {
   return std::bit_floor(static_cast<unsigned>(
       std::max<i64>(1, options.blocks / std::max<i64>(1, static_cast<i64>(options.channels.size())))));
-}
-
-// As many files as the system lets a process have open: between hosts without InfiniBand a communicator takes some
-// sockets for each peer and block, and the usual limit of 1024 is soon reached. NCCL does so on the first rank alone.
-void allow_all_files() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 std::vector<int> without(std::vector<int> ranks, int rank) {
@@ -325,6 +315,8 @@ class NcclFabric final : public ForwardingFabric {
 
  private:
   void connect() {
+    // Between hosts without InfiniBand a communicator takes some sockets for each peer and block. NCCL allows them on
+    // the first rank alone.
     allow_all_files();
     library_ = std::make_unique<NcclLibrary>(options_.library);
     std::vector<Channel> queues;

@@ -7,6 +7,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/tcp.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -85,6 +86,13 @@ std::optional<in_addr> find_interface(const std::string& wanted, const std::vect
   for (const Interface& one : all)
     if (network ? (one.address.s_addr & network->second) == network->first : one.name == wanted) return one.address;
   return std::nullopt;
+}
+
+void allow_all_files() {
+  rlimit files{};
+  if (::getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  ::setrlimit(RLIMIT_NOFILE, &files);
 }
 
 Opened listen_on(const Endpoint& at) {

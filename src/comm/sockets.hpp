@@ -26,6 +26,10 @@ class Descriptor {
   int fd_;
 };
 
+/// Lets the process have as many files open as the system allows it: the usual limit of 1024 is fewer than the sockets
+/// of a rank of a large job.
+void allow_all_files();
+
 /// An IPv4 address and a port.
 struct Endpoint {
   in_addr address{};

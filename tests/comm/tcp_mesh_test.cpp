@@ -3,8 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <functional>
@@ -157,6 +159,20 @@ std::vector<std::string> meet_despite(const std::function<Descriptor(int)>& stra
   job.wait();
   EXPECT_THAT(job.errors, Each(""));
   return job.said();
+}
+
+TEST(TcpMesh, HasASocketToEachRankAlsoUnderALowLimitOfOpenFiles) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int size = 12;
+  rlimit low = before;
+  low.rlim_cur = std::min<rlim_t>(100, before.rlim_max);  // the ranks are threads, with 132 sockets together
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  Job job(size, patient());
+  for (int r = 0; r < size; ++r) job.start(r);
+  job.wait();
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_THAT(job.errors, Each(""));
 }
 
 TEST(TcpMesh, EverySocketLeadsToTheRankOfItsIndex) {
