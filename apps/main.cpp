@@ -129,7 +129,9 @@ bool parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
-int run(int argc, char** argv) {
+}  // namespace
+
+int main(int argc, char** argv) {
   using namespace switchyard;
   open_standard_files();
   CLI::App app{"Switchyard: trains language models with several parallel strategies inside one step"};
@@ -183,18 +185,4 @@ int run(int argc, char** argv) {
     print_message(stderr, "{}: internal error: {}\n", speaker(), error.what());
     return 4;
   }
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  const int status = run(argc, argv);
-#if defined(SWITCHYARD_DEVICE) && !defined(__SANITIZE_ADDRESS__)
-  // All that matters has ended. Without libtorch's destructors, which take half as long as its start; a sanitizer looks
-  // for leaks after them.
-  std::fflush(nullptr);
-  std::quick_exit(status);
-#else
-  return status;
-#endif
 }

@@ -13,14 +13,12 @@ constexpr int kFault = 70;  // the exit status where the device found a fault
 const bool installed = [] {
   train::gpu_type() = device().type();
   expect_choices(true);
-  const auto tell_of_fault = [] {
+  std::atexit([] {
     const std::string fault = take_fault();
     if (fault.empty()) return;
     std::fprintf(stderr, "%s\n", fault.c_str());
     std::_Exit(kFault);
-  };
-  std::atexit(tell_of_fault);
-  std::at_quick_exit(tell_of_fault);
+  });
   return true;
 }();
 
