@@ -18,8 +18,9 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
-from machine_jobs import ROOT, call, median
+from machine_jobs import ROOT, call
 
 BOUND = 0.005
 POLICIES = {

@@ -21,8 +21,9 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
-from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, median, seconds_of
+from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, seconds_of
 
 STRATEGIES = ["own buckets", "1,2,2", "2,2,1", "1,4,1"]
 BOUND = 0.05

@@ -19,8 +19,9 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
-from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, median, seconds_of
+from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, seconds_of
 
 MEMORY = "2GiB"
 HEAD_DIM = 24  # of the demo's model

@@ -143,9 +143,3 @@ class Machine:
 
 def seconds_of(log):
     return [entry["tokens"] / entry["tokens_per_second"] for entry in log]
-
-
-def median(values):
-    return sorted(values)[len(values) // 2]
-
-

@@ -18,9 +18,10 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
+from statistics import median
 
 from demo_on_hosts import add_hosts, hosts_of, profiled, write_job, write_page
-from machine_jobs import call, median, seconds_of
+from machine_jobs import call, seconds_of
 
 STRATEGIES = ["tp=2", "depth=2", "ulysses=2", "dp=2,zero=3"]
 HEAD = ("| strategy | with overlap, s per step | simulated, error | without | simulated, error | with / without, each "

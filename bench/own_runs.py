@@ -19,8 +19,9 @@ import os
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
-from machine_jobs import MIXED, ONE_GPU, STEPS, Machine, arguments_of, gpt2, job, median, model, write_job
+from machine_jobs import MIXED, ONE_GPU, STEPS, Machine, arguments_of, gpt2, job, model, write_job
 
 ROUNDS = 3
 RATES = [("100mbit", "800mbit"), ("400mbit", "2000mbit")]

@@ -19,8 +19,9 @@ import sys
 import tempfile
 import tomllib
 from pathlib import Path
+from statistics import median
 
-from machine_jobs import MIXED, Machine, arguments_of, gpt2, job, median, model, write_job
+from machine_jobs import MIXED, Machine, arguments_of, gpt2, job, model, write_job
 
 ROUNDS = 3
 BOUND = 0.02

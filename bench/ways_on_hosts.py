@@ -18,10 +18,11 @@ import json
 import sys
 import tempfile
 from pathlib import Path
+from statistics import median
 
 from compression_policies import POLICIES
 from demo_on_hosts import add_hosts, hosts_of, profiled, write_job, write_page
-from machine_jobs import call, median, seconds_of
+from machine_jobs import call, seconds_of
 
 # Its gradients, activations and parameters cross between hosts of one rank; between two hosts of two, activations do.
 HYBRID = "dp=2,pp=2,zero=3"
