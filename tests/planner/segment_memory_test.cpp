@@ -53,7 +53,7 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
   }
 }
 
-// Of five heads one of four ranks has two.
+// One of four ranks has two of five heads.
 TEST(SegmentMemory, is_that_of_the_rank_with_most_heads) {
   config::ModelConfig model = compiler::small_llama();
   model.heads = model.kv_heads = 5;
