@@ -31,7 +31,7 @@ std::string defaults(const JobOptions& options) {
   return text + "[run]\nprecision = \"bf16\"\n";
 }
 
-// As a shell takes it.
+// The word as a shell takes it.
 std::string quoted(const std::string& word) {
   constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=.,:/+@%";
   if (!word.empty() && word.find_first_not_of(kPlain) == std::string::npos) return word;

@@ -72,8 +72,8 @@ def rows(name, topology, memory, found):
     seconds = [mean(r["seconds"] for log in one.logs for r in log) for one in found]
     for one, said, measured in zip(found, simulated, seconds):
         parts = [100 * part / one.simulated["step_seconds"] for part in demo.seconds_of(one.simulated).values()]
-        yield (f"| {name} | {topology} | {memory} | {one.title}: {strategies_of(one.job)} | {measured:.2f} | {said:.2f} "
-               f"| {measured / seconds[0]:.2f} | {said / simulated[0]:.2f} | "
+        yield (f"| {name} | {topology} | {memory} | {one.title}: {strategies_of(one.job)} | {measured:.2f} | "
+               f"{said:.2f} | {measured / seconds[0]:.2f} | {said / simulated[0]:.2f} | "
                f"{', '.join(f'{part:.0f}%' for part in parts)} |\n")
 
 

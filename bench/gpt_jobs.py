@@ -18,7 +18,7 @@ class Model:
     context: int
 
     def flops(self, sequences):
-        """Of a step with full recomputation: D. Narayanan et al., arXiv 2104.04473, section 5.1."""
+        """Flops of a step with full recomputation: D. Narayanan et al., arXiv 2104.04473, section 5.1."""
         return (96 * sequences * self.context * self.layers * self.hidden**2 *
                 (1 + self.context / (6 * self.hidden) + self.vocabulary / (16 * self.layers * self.hidden)))
 

@@ -38,7 +38,7 @@ def log_normal(mean, sigma, shortest, longest):
 
 
 def bins_of(case):
-    """Of a model of tools/lengths.py, or of a log-normal distribution."""
+    """Bins of a model of tools/lengths.py, or of a log-normal distribution."""
     shape, context = case["lengths"], case["context"]
     if isinstance(shape, str):
         return bins_up_to(shape, context)

@@ -25,14 +25,15 @@ def cut_off(bins, context):
 
 
 def bins_up_to(name, context):
-    """Of a model of tools/lengths.py, cut off at the context."""
+    """Bins of a model of tools/lengths.py, cut off at the context."""
     longest = 2**math.ceil(math.log2(context))
     return cut_off(lengths.histogram(lengths.MODELS[name] | {"longest": longest}), context)
 
 
 class Simulations:
-    """Of one job without buckets, in a folder of its own. job: text without [[bucket]]; bins: lengths of documents,
-    whose file the job names as lengths.json; cluster: as --cluster takes it; seconds: of the planner's search."""
+    """Simulations of one job without buckets, in a folder of its own. job: text without [[bucket]]; bins: lengths of
+    documents, whose file the job names as lengths.json; cluster: as --cluster takes it; seconds: of the planner's
+    search."""
 
     def __init__(self, program, folder, job, bins, cluster, seconds):
         self.program = pathlib.Path(shutil.which(program) or program).resolve()  # commands run in the folder
@@ -60,6 +61,6 @@ class Simulations:
 
 
 def quickest(figures):
-    """Of those that fit; None if none does."""
+    """The quickest of those that fit; None if none does."""
     able = [one for one in figures if one["fits"]]
     return min(able, key=lambda one: one["step_seconds"]) if able else None

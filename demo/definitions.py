@@ -25,7 +25,7 @@ def definitions(source):
 
 
 def write(folder, out):
-    """Of all files below the folder but installed packages; returns the number of documents."""
+    """Writes those of all files below the folder but installed packages; returns the number of documents."""
     documents = 0
     with open(out, "w", encoding="utf-8") as lines:
         for path in sorted(Path(folder).rglob("*.py")):

@@ -4,7 +4,7 @@
 A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include
 is a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch,
 by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone, and
-tests share no file.
+tests share no file. Comments begin with their subject, and lines end at 120 columns.
 """
 import pathlib
 import re
@@ -16,9 +16,12 @@ TORCH_LAYERS = {"kernels", "runtime", "train"}
 COMM_HEADERS = {"mpi.h", "nccl.h"}
 HUGE_HEADERS = {"ATen/ATen.h": "12 s", "torch/torch.h": "24 s", "torch/extension.h": "24 s", "torch/all.h": "24 s"}
 HARD_LINES = 800
+MOST_COLUMNS = 120
 REFERENCE_LINES = 1000
 SHARED_FILE = re.compile(r"TempDir\(\)|temp_directory_path\(\)")
 OUTSIDE = re.compile(r"(CMAKE_SOURCE_DIR\}|SWITCHYARD_SOURCE *\")/\.\..*")
+# The beginning of a comment on lines of its own.
+OPENING = re.compile(r'^\s*(?://+|#|"""|/\*+) ?(Of|As|Those that)\b')
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -105,6 +108,24 @@ def shared_file_errors(root: pathlib.Path) -> list[str]:
             if path != root / "tests/scratch.hpp" and (found := SHARED_FILE.search(path.read_text()))]
 
 
+def word_errors(root: pathlib.Path) -> list[str]:
+    """Comments that don't begin with their subject, and lines that are too long; tests of Python may have long ones."""
+    errors = []
+    for folder in ("src", "apps", "tests", "bench", "python", "tools", "demo"):
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix not in (".cpp", ".hpp", ".cu", ".c", ".js", ".css", ".py") or not path.is_file():
+                continue
+            where, before = path.relative_to(root), ""
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                opening = OPENING.match(line)
+                if opening and not before.lstrip().startswith(("//", "#")):
+                    errors.append(f"{where}:{number}: a comment begins with \"{opening[1]}\": begin with its subject")
+                if len(line) > MOST_COLUMNS and folder != "tests":
+                    errors.append(f"{where}:{number}: {len(line)} columns, at most {MOST_COLUMNS}")
+                before = line
+    return errors
+
+
 def axis_errors(root: pathlib.Path) -> list[str]:
     """Files of the planner that name an axis of stages, which only its search space does."""
     axes = re.findall(r'\{(\w+), "\1"\}', (root / "src/layout/axes.cpp").read_text())
@@ -146,6 +167,9 @@ class Repository(unittest.TestCase):
 
     def test_no_two_tests_share_a_file(self):
         self.expect_none(shared_file_errors(ROOT))
+
+    def test_comments_begin_with_their_subject_and_lines_end_at_120_columns(self):
+        self.expect_none(word_errors(ROOT))
 
 
 class Checks(unittest.TestCase):
@@ -227,7 +251,16 @@ class Checks(unittest.TestCase):
     def test_a_file_in_the_folder_of_all_tests_is_found(self):
         files = {"tests/scratch.hpp": "temp_directory_path()", "tests/base/a_test.cpp": 'testing::TempDir() + "a"'}
         self.assertEqual(self.errors(files, shared_file_errors),
-                         ["tests/base/a_test.cpp: TempDir() is a folder of all tests; use Scratch of tests/scratch.hpp"])
+                         ["tests/base/a_test.cpp: TempDir() is a folder of all tests; use Scratch of "
+                          "tests/scratch.hpp"])
+
+    def test_a_comment_without_a_subject_and_a_long_line_are_found(self):
+        files = {"src/base/b.hpp": "/// The sizes.\n/// Of all dims.\nint a;  // Of a.\n  // Those that are left.\n",
+                 "bench/c.py": '"""As ever."""\n# A row.\n' + 121 * "x", "tests/system/d.py": 121 * "x"}
+        self.assertEqual(self.errors(files, word_errors),
+                         ['src/base/b.hpp:4: a comment begins with "Those that": begin with its subject',
+                          'bench/c.py:1: a comment begins with "As": begin with its subject',
+                          "bench/c.py:3: 121 columns, at most 120"])
 
 
 if __name__ == "__main__":

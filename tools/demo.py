@@ -43,7 +43,7 @@ class Contender:
     first_losses: list = field(default_factory=list)
 
     def tokens_per_second(self):
-        """Of each repeat."""
+        """Tokens per second of each repeat."""
         return [sum(r["tokens"] for r in log) / sum(r["seconds"] for r in log) for log in self.logs]
 
     def best(self):

@@ -41,7 +41,7 @@ def program():
 
 
 def environment():
-    """Of the program's processes: their Python half runs under this interpreter."""
+    """Environment of the program's processes: their Python half runs under this interpreter."""
     return {"SWITCHYARD_PYTHON": sys.executable} | os.environ
 
 

@@ -22,7 +22,7 @@ OUTPUTS = (indexed.IDX, META, indexed.BIN, indexed.MASK, "tokenizer.json", *toke
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """As on the command line; None is the default in words."""
+    """Options as on the command line; None is the default in words."""
 
     input: list
     tokenizer: str
@@ -88,14 +88,14 @@ def _expect_names(options):
 def _expect_no_other_work(out, options):
     """Nothing is replaced that this command would not make again from the inputs that it has."""
     if os.path.exists(out / "config.json"):
-        raise DataError(f"--out {out}: it holds a model (config.json), whose tokenizer would be replaced. Choose another "
-                        "folder, or replace it with --force.")
+        raise DataError(f"--out {out}: it holds a model (config.json), whose tokenizer would be replaced. Choose "
+                        "another folder, or replace it with --force.")
     before = _read_object(out / META).get("options")
     inputs = before.get("input") if isinstance(before, dict) else None
     if isinstance(inputs, list) and not (
             {os.path.realpath(str(name)) for name in inputs} <= {os.path.realpath(name) for name in options.input}):
-        raise DataError(f"--out {out}: it holds a corpus of other inputs ({', '.join(map(str, inputs))}). Choose another "
-                        "folder, or replace it with --force.")
+        raise DataError(f"--out {out}: it holds a corpus of other inputs ({', '.join(map(str, inputs))}). Choose "
+                        "another folder, or replace it with --force.")
 
 
 def can_go_on(out):

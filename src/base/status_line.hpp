@@ -21,7 +21,7 @@ size_t terminal_columns(std::FILE* out);
 struct ProgressLines {
   std::chrono::milliseconds look = std::chrono::seconds(10), every = std::chrono::seconds(30);
 };
-/// As the variable SWITCHYARD_PROGRESS says: `look` in seconds, a third of `every`; nothing if it is no positive
+/// What the variable SWITCHYARD_PROGRESS says: `look` in seconds, a third of `every`; nothing if it is no positive
 /// number.
 std::optional<ProgressLines> progress_lines();
 

@@ -22,7 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Of a message that is one request: MPI counts in int, and tells of whole requests only.
+// The most bytes of a message in one request: MPI counts in int, and reports only whole requests as done.
 constexpr i64 kPieceBytes = i64{64} << 20;
 constexpr size_t kReasonBytes = 1024;         // of an abort message
 constexpr int kReasonTag = 1, kWorksTag = 2;  // of the control communicator

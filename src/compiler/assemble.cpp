@@ -315,8 +315,15 @@ class Assembler {
         const bool begins = items.begun++ == 0, ends = items.begun == items.all;
         for (size_t m = 0; m < members_.size(); ++m)
           if (!lacks(members_[m], mb)) ++items.run[m];
-        turns.push_back({stage, position, mb, pass, runs, begins, ends, reductions,
-                         std::vector<std::vector<int>>(members_.size())});
+        turns.push_back({.stage = stage,
+                         .position = position,
+                         .mb = mb,
+                         .pass = pass,
+                         .runs = runs,
+                         .begins = begins,
+                         .ends = ends,
+                         .reductions = reductions,
+                         .tasks = std::vector<std::vector<int>>(members_.size())});
       }
       const int pieces = static_cast<int>(code_at(position).segment(pass).cuts.size()) + 1;
       for (int number = 0; number < pieces; ++number)

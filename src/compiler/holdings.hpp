@@ -49,7 +49,7 @@ class Holdings {
   /// has no backward pass; a copy to compute with, unless the master weight is one.
   bool has_optimizer() const { return has_optimizer_; }
   bool has_compute_copy() const { return has_compute_copy_; }
-  /// Of the rank: what encoding its gradients loses.
+  /// What encoding the rank's gradients loses.
   const std::vector<Residual>& residuals() const { return plans_.residuals()[static_cast<size_t>(rank_)]; }
   /// The part of the rank's home that this rank counts (global norm, saving): each element has one owner.
   const std::vector<const layout::Box*>& owned(int param) const { return owned_[static_cast<size_t>(param)]; }

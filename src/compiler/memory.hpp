@@ -34,11 +34,11 @@ const char* name_of(MemoryClass what);
 struct RotaryTables {
   i64 positions = 0, head_dim = 0;
   bool by_document = false;
-  /// Of cosines, or of sines.
+  /// Bytes of the cosines, or of the sines.
   i64 bytes(DType type) const { return positions * head_dim / 2 * size_of(type); }
 };
-/// Those that each rank makes before its first step: for the longest document that a job takes, 0: not known. Without
-/// positions if micro-batches have their own.
+/// The tables that each rank makes before its first step: for the longest document that a job takes, 0: not known.
+/// They have no positions if micro-batches have tables of their own.
 RotaryTables rotary_tables(const ir::Graph& graph, i64 longest_document);
 
 /// bytes[c]: what class c takes at the rank's peak; task: the Program's task in which that is, -1 before the

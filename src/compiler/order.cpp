@@ -167,7 +167,9 @@ i64 estimate_compute(const SegmentCost& cost, double T, double pairs) {
 }
 
 ir::Program in_order(std::vector<ir::Task> tasks, const cluster::Cluster& cluster) {
-  return Ordering(std::move(tasks), cluster).run(cluster.ranks());
+  ir::Program program = Ordering(std::move(tasks), cluster).run(cluster.ranks());
+  ir::verify(program);
+  return program;
 }
 
 std::vector<layout::Msg> boundary_messages(const ir::Buffer& out, const ir::Buffer& in, const std::vector<int>& from,

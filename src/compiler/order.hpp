@@ -34,7 +34,7 @@ class QueueNumbers {
 
 /// Tasks in order of estimated start. `tasks` are in creation order, to which their waits refer; on each rank and queue
 /// creation order is kept. A run's estimated duration (ns) is in `end`. InternalError with the cycle if there is no
-/// order: the program could deadlock.
+/// order: the program could deadlock; and with what ir::verify finds.
 ir::Program in_order(std::vector<ir::Task> tasks, const cluster::Cluster& cluster);
 
 /// Rough duration in ns of a segment on a micro-batch of T tokens with `pairs` query-key pairs; it affects only an

@@ -617,10 +617,16 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "strategy.inside",
             "Which ranks are next to each other: data: those of a stage; pipeline: those of a place on dp, stage after "
             "stage."),
+        Row<&BucketDraft::degrees, &Degrees::head_layers>(
+            "strategy.head_layers",
+            "Layers as which the head counts when layers are split over the pipeline: the last stage has so many "
+            "fewer.")
+            .at_least(0),
         Row<&BucketDraft::beside>(
             "strategy.beside",
             "Further groups of pipelines, unlike these, on the ranks behind them: \"1,1,4\", or several as \"1,1,4 + "
-            "tp=2,pp=2\". They have degrees and inside of their own, and the other settings of the first group.")
+            "tp=2,pp=2\". They have degrees, inside and head_layers of their own, and the other settings of the first "
+            "group.")
             .fallback("none"),
         Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
         Row<&BucketDraft::schedule_file>(

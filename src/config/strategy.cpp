@@ -16,8 +16,8 @@ bool divides_heads(const StageMesh& mesh, const ModelConfig& model) {
 
 namespace {
 
-/// "tp = 2 or 4, or ulysses = 1": for each axis that cuts heads, the nearest sizes with which it works while the others
-/// stay as they are.
+/// "outer = 2 or 4, or ulysses = 1": for each axis that cuts heads, the nearest sizes with which it works while the
+/// others stay as they are.
 std::string nearest_sizes(const StageMesh& mesh, const ModelConfig& model) {
   std::string text;
   for (const StageAxis axis : layout::cuts_of(layout::Role::attention, true).features) {
@@ -386,22 +386,41 @@ Group group_of(const Strategy& strategy, const Degrees& degrees, int first, i64 
                layers);
   const StageMesh mesh = mesh_of(degrees, name);
   const int positions = static_cast<int>(pp) * chunks;
+  if (const i64 most = positions > 1 ? layers - positions : 0; degrees.head_layers > most)
+    user_error("{}: head_layers = {}, but {} layers on {} position{} of the pipeline leave at most {}. Use less.", name,
+               degrees.head_layers, layers, positions, positions == 1 ? "" : "s", most);
   Group group;
   int layer = 0;
-  for (int position = 0; position < positions; ++position) {
+  for (int position = 0; const int count : layers_of_positions(positions, layers, degrees.head_layers)) {
     Stage stage;
     stage.mesh = mesh;
     stage.ranks =
         ranks_of_stage(degrees, mesh, schedule::stage_of(strategy.placement(), static_cast<int>(pp), position), first);
     stage.first_layer = layer;
-    layer += static_cast<int>(layers / positions + (position < layers % positions ? 1 : 0));
+    layer += count;
     stage.end_layer = layer;
     group.stages.push_back(std::move(stage));
+    ++position;
   }
   return group;
 }
 
 }  // namespace
+
+std::vector<int> layers_of_positions(int positions, i64 layers, i64 head_layers) {
+  const i64 spread = layers + head_layers;
+  std::vector<int> of(static_cast<size_t>(positions));
+  for (int at = 0; at < positions; ++at)
+    of[static_cast<size_t>(at)] = static_cast<int>(spread / positions + (at < spread % positions ? 1 : 0));
+  of.back() -= static_cast<int>(head_layers);
+  // The last position gets layers from earlier ones if it would otherwise have none.
+  for (int at = positions - 2; at >= 0 && of.back() < 1; --at)
+    while (of[static_cast<size_t>(at)] > 1 && of.back() < 1) {
+      --of[static_cast<size_t>(at)];
+      ++of.back();
+    }
+  return of;
+}
 
 void cut_by_degrees(Strategy& strategy, std::span<const Degrees> groups, int ranks, i64 layers) {
   const std::string name = fmt::format("strategy \"{}\"", to_text(groups));

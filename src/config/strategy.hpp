@@ -132,9 +132,11 @@ struct Strategy : StrategySettings {
 enum class Inside { data, pipeline };
 
 /// Sizes of a strategy's axes and its number of pipeline stages, each at least 1, and the order of its ranks.
+/// head_layers: layers as which the head counts when layers are split over the positions of the pipeline.
 struct Degrees {
   i64 dp = 1, tp = 1, pp = 1, ulysses = 1, ring = 1, depth = 1, inner = 1;
   Inside inside = Inside::data;
+  i64 head_layers = 0;
   bool operator==(const Degrees&) const = default;
 };
 /// The degrees with the keys by which a strategy's text names them, in its order. axis: the axis of stages that each is
@@ -160,8 +162,8 @@ StrategySettings shared_settings(StrategySettings settings, std::span<const Degr
 /// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, ring, depth
 /// and inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the
 /// values of `defaults`, degrees 1. Groups of unlike pipelines are joined by "+"; the first one has the settings, the
-/// others degrees and the order of their ranks. UserError names the text, the group, the key and what it may be; a key
-/// may come once in a group.
+/// others degrees, the order of their ranks and head_layers. UserError names the text, the group, the key and what it
+/// may be; a key may come once in a group.
 struct StrategyText {
   std::vector<Degrees> groups;  // at least one
   StrategySettings settings;
@@ -174,10 +176,13 @@ std::vector<Degrees> read_groups_text(std::string_view text);
 std::string to_text(std::span<const Degrees> groups, const StrategySettings& settings = {});
 std::string to_text(const Degrees& degrees, const StrategySettings& settings = {});
 
-/// The strategy of a text on the first ranks of the run, group after group, with `layers` split as evenly as possible
-/// in each: where the positions (pp times chunks) do not divide them, the first ones get one more, as the last also
-/// holds the head. A group's ranks are numbered in the order of Inside, those of a stage in a replica in the order of
-/// the axes. UserError unless the ranks suffice, inner divides tp, positions <= layers, and all is positive.
+/// Number of layers of each position of a pipeline (pp times chunks), at least one: as even as possible, where the head
+/// counts as `head_layers` of the last one. What the positions do not divide makes the first ones have one more.
+std::vector<int> layers_of_positions(int positions, i64 layers, i64 head_layers);
+
+/// The strategy of a text on the first ranks of the run, group after group, with `layers` split as layers_of_positions
+/// says in each. A group's ranks are numbered in the order of Inside, those of a stage in a replica in the order of the
+/// axes. UserError unless the ranks suffice, inner divides tp, each position has a layer, and degrees are positive.
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings = {});
 /// The same for a strategy that lacks its groups.
 void cut_by_degrees(Strategy& strategy, std::span<const Degrees> groups, int ranks, i64 layers);

@@ -28,7 +28,7 @@ struct Setting {
   std::string_view key;
   bool of_group = false;  // every group has its own, as its degrees
 };
-constexpr std::array<Setting, 23> kSettings{{{"zero"},
+constexpr std::array<Setting, 24> kSettings{{{"zero"},
                                              {"every"},
                                              {"schedule"},
                                              {"chunks"},
@@ -50,7 +50,8 @@ constexpr std::array<Setting, 23> kSettings{{{"zero"},
                                              {"compression.switches"},
                                              {"compression.links"},
                                              {"sequence_parallel"},
-                                             {"inside", true}}};
+                                             {"inside", true},
+                                             {"head_layers", true}}};
 
 const Key<BucketDraft>& setting(std::string_view name) {
   const auto& keys = bucket_keys();

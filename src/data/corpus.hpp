@@ -42,7 +42,7 @@ class Corpus {
   static Corpus open(const std::filesystem::path& path);
 
   i64 documents() const { return index_.documents(); }
-  /// Of all documents.
+  /// Tokens of all documents.
   i64 all_tokens() const;
   /// Tokens of a document, 1 or more.
   i64 length(i64 document) const { return index_.length(document); }

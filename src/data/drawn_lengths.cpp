@@ -57,7 +57,7 @@ std::string text_of(const std::string& path_or_name) {
 /// Uniform in [0, 1), from 53 bits.
 double uniform(std::mt19937_64& random) { return static_cast<double>(random() >> 11) * 0x1p-53; }
 
-// Of k = floor(lo * (hi / lo)^u), u uniform: the sum of k * (ln(k + 1) - ln(k)) / ln(hi / lo) over lo <= k < hi.
+// The mean of k = floor(lo * (hi / lo)^u), u uniform: sum of k * (ln(k + 1) - ln(k)) / ln(hi / lo) over lo <= k < hi.
 double log_uniform_mean(double lo, double hi) {
   const double logs_between = std::lgamma(hi) - std::lgamma(lo + 1);
   return ((hi - 1) * std::log(hi) - lo * std::log(lo) - logs_between) / std::log(hi / lo);

@@ -137,7 +137,7 @@ config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, cons
   return result;
 }
 
-/// Of two places for a setting, the older and the newer versions of transformers read different ones.
+/// Older and newer versions of transformers read different ones of two places for a setting.
 void refuse_other(const Keys& in, const char* key, bool same, std::string_view other) {
   if (in.has(key) && !same) in.refuse(key, fmt::format("{} says something else; remove one of them", other));
 }

@@ -63,6 +63,14 @@ std::vector<int> units_in(const Segment& segment, int piece, const std::vector<U
   return units;
 }
 
+i64 size_of_dim(const Buffer& buffer, const layout::Box& box, int d, int positions, const Extent& extent) {
+  const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
+  if (whole == kSquaredLengths) return extent.squared_lengths;
+  if (whole != kTokens) return box.size(d);
+  check(extent.tokens % positions == 0, "{} tokens over {} ranks of a replica", extent.tokens, positions);
+  return box.size(d) * (extent.tokens / positions);
+}
+
 }  // namespace
 
 std::vector<int> units_read(const Segment& segment, int piece) {
@@ -76,20 +84,14 @@ std::vector<int> units_written(const Segment& segment, int piece) {
 std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent) {
   const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   std::vector<i64> size;
-  for (int d = 0; d < box.dims; ++d) {
-    const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
-    if (whole == kTokens)
-      check(extent.tokens % positions == 0, "{} tokens over {} ranks of a replica", extent.tokens, positions);
-    size.push_back(whole == kTokens           ? box.size(d) * (extent.tokens / positions)
-                   : whole == kSquaredLengths ? extent.squared_lengths
-                                              : box.size(d));
-  }
+  for (int d = 0; d < box.dims; ++d) size.push_back(size_of_dim(buffer, box, d, positions, extent));
   return size;
 }
 
 i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent& extent) {
+  const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   i64 n = size_of(buffer.type.dtype);
-  for (const i64 size : local_size(buffer, position, positions, extent)) n *= size;
+  for (int d = 0; d < box.dims; ++d) n *= size_of_dim(buffer, box, d, positions, extent);
   return n;
 }
 

@@ -23,15 +23,15 @@ template <class T>
 AdamWFactors<T> factors_of(const AdamW& s, double clip) {
   const double first = 1 - std::pow(s.beta1, static_cast<double>(s.step)),
                second = 1 - std::pow(s.beta2, static_cast<double>(s.step));
-  return {static_cast<T>(s.lr * s.weight_decay),
-          static_cast<T>(s.beta1),
-          static_cast<T>(s.beta2),
-          static_cast<T>(1 - s.beta1),
-          static_cast<T>(1 - s.beta2),
-          static_cast<T>(s.lr / first),
-          static_cast<T>(1 / second),
-          static_cast<T>(s.eps),
-          static_cast<T>(clip)};
+  return {.decay = static_cast<T>(s.lr * s.weight_decay),
+          .beta1 = static_cast<T>(s.beta1),
+          .beta2 = static_cast<T>(s.beta2),
+          .rest1 = static_cast<T>(1 - s.beta1),
+          .rest2 = static_cast<T>(1 - s.beta2),
+          .rate = static_cast<T>(s.lr / first),
+          .correction2 = static_cast<T>(1 / second),
+          .eps = static_cast<T>(s.eps),
+          .clip = static_cast<T>(clip)};
 }
 
 template <class T>

@@ -695,6 +695,10 @@ MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) 
                  static_cast<int>((tokens + micro_batches - 1) / micro_batches), true);
 }
 
+MemoryNeed CostModel::need_of_one(const Shape& shape, i64 capacity, Range range) const {
+  return need_of(shape, pipeline(shape.placement), code_memory(shape, capacity, longest(range)), capacity, 1, true);
+}
+
 MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                               int micro_batches, bool least) const {
   const Precision precision = units_.precision();

@@ -86,6 +86,8 @@ class CostModel {
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need(), without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
+  /// A lower bound on least_need() with any number of micro-batches, which no larger capacity makes smaller.
+  MemoryNeed need_of_one(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need() of every shape with the same dp, mesh, pp and zero, from the number of parameters alone.
   i64 least_weights(const Placement& placement) const;
   /// Bytes of a rank's state at home: master weights, moments, summed gradients, and the compute copy in compute

@@ -120,6 +120,7 @@ void LayerCodes::compile(Code& code, StageKind kind, const StageMesh& mesh, conf
   code.stage = kind == StageKind::whole
                    ? compiler::compile_stage(one_layer_, strategy, mesh, 0, 3, hosts, how_)
                    : compiler::compile_stage(three_layers_, strategy, mesh, first, end, hosts, how_);
+  code.memory = std::make_unique<StageMemory>(code.stage);
   code.cost = compiler::cost_of(code.stage);
   code.forward = table(code, code.stage.forward, mesh);
   code.backward = table(code, code.stage.backward, mesh);

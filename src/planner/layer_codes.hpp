@@ -18,6 +18,7 @@
 #include "config/model.hpp"
 #include "config/strategy.hpp"
 #include "ir/code.hpp"
+#include "planner/segment_memory.hpp"
 #include "planner/space.hpp"
 #include "simulator/segment_times.hpp"
 
@@ -86,6 +87,7 @@ class LayerCodes {
   struct Code {
     ir::StageCode stage;
     TimeTable forward, backward, weight;
+    std::unique_ptr<StageMemory> memory;
     compiler::StageCost cost;
     i64 key_bytes = 0;  // of a token
   };

@@ -103,12 +103,11 @@ Choice Planner::merged(Choice choice) const {
 std::vector<config::Bucket> Planner::buckets(const Choice& choice) const {
   std::vector<config::Bucket> buckets;
   for (const Phase& phase : longest_first(choice)) {
-    const Placement& p = phase.shape.placement;
     config::Bucket bucket{
         model().longest(phase.range), {}, strategy_of(phase.shape, request_.model.layers, phase.capacity)};
     if (buckets.empty() && choice.zero == 0) bucket.strategy.zero = 0;
     bucket.strategy.compression = compression();
-    if (is_plain(p, request_.model.layers)) bucket.degrees = {degrees_of(p)};
+    bucket.degrees = {degrees_of(phase.shape.placement)};
     buckets.push_back(std::move(bucket));
   }
   return buckets;

@@ -13,13 +13,12 @@ constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
 
 }  // namespace
 
-RangeQueue::RangeQueue(const CostModel& model, const ShapeIndex& shapes, Range range, i64 memory, Counts& counts)
+RangeQueue::RangeQueue(const CostModel& model, const ShapeIndex& shapes, MemoryRoom& room, Range range, Counts& counts)
     : model_(model),
       transfers_(model.transfers()),
       shapes_(shapes),
+      room_(room),
       range_(range),
-      memory_(memory),
-      room_(memory == 0 ? std::numeric_limits<i64>::max() : memory - model.least_home_bytes()),
       capacities_(capacities(model, range)),
       counts_(counts),
       candidates_(static_cast<size_t>(shapes.placements())) {
@@ -88,16 +87,11 @@ bool RangeQueue::open(double most, size_t entries) {
   return !left();
 }
 
-// The placement of the longest documents is also home's, and home takes least memory without copies.
-i64 RangeQueue::room_for(const Placement& placement) const {
-  return has_longest() && memory_ > 0 ? memory_ - model_.home_bytes({placement}) : room_;
-}
-
 void RangeQueue::expand(const Entry& entry) {
   const ShapeIndex::Span meshes = shapes_.degrees(entry.group).meshes;
   for (int m = meshes.begin; m < meshes.end; ++m) {
     const ShapeIndex::Mesh& mesh = shapes_.mesh(m);
-    if (model_.least_weights(leanest(shapes_.shape(mesh.shapes.begin).placement)) > room_) {
+    if (model_.least_weights(leanest(shapes_.shape(mesh.shapes.begin).placement)) > room_.most()) {
       counts_.memory += mesh.shapes.size() * static_cast<i64>(capacities_.size());
       continue;
     }
@@ -129,6 +123,10 @@ void RangeQueue::complete_layers(const Entry& entry) {
 }
 
 void RangeQueue::pack_layers(const Entry& entry) {
+  if (entry.capacity > room_.largest_capacity(entry.group, range_)) {
+    counts_.memory += static_cast<i64>(shapes_.code(entry.group).members.size());
+    return;
+  }
   std::vector<const Shape*> of;  // one of each layers
   for (const int shape : shapes_.code(entry.group).layers) of.push_back(&shapes_.shape(shape));
   std::vector<double> bounds = model_.packed_layers_bounds(of, entry.capacity, range_);
@@ -162,9 +160,9 @@ void RangeQueue::separate(const Entry& entry) {
 }
 
 bool RangeQueue::may_fit(Shape shape, i64 capacity) const {
-  if (memory_ == 0) return true;
+  if (!room_.limited()) return true;
   shape.placement = leanest(shape.placement);
-  return model_.least_need(shape, capacity, range_).total() <= room_for(shape.placement);
+  return model_.least_need(shape, capacity, range_).total() <= room_.bytes(shape.placement, range_);
 }
 
 void RangeQueue::pack(const Entry& entry) {
@@ -172,8 +170,8 @@ void RangeQueue::pack(const Entry& entry) {
   packed.known = Known::micro_batches;
   for (;; ++packed.zero) {
     const Shape shape = this->shape(packed);
-    const i64 room = room_for(shape.placement);
-    if (memory_ > 0) packed.memory = model_.least_need(shape, entry.capacity, range_).total();
+    const i64 room = room_.bytes(shape.placement, range_);
+    if (room_.limited()) packed.memory = model_.least_need(shape, entry.capacity, range_).total();
     bool fits = packed.memory <= room;
     if (fits) {
       if (dominated(packed)) {
@@ -183,7 +181,7 @@ void RangeQueue::pack(const Entry& entry) {
       Entry waiting = entry;
       waiting.zero = packed.zero;
       if (set_aside(waiting, packed.memory)) return;
-      if (memory_ > 0 && shape.schedule != config::ScheduleKind::one_f_one_b)
+      if (room_.limited() && shape.schedule != config::ScheduleKind::one_f_one_b)
         packed.memory = model_.need(shape, entry.capacity, range_).total();
       fits = packed.memory <= room;
     }

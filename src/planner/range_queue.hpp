@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "planner/memory_room.hpp"
 #include "planner/search.hpp"
 #include "planner/shape_index.hpp"
 
@@ -31,8 +32,8 @@ struct Option {
 /// (bound from sums, then with its order and schedule from packed micro-batches).
 class RangeQueue {
  public:
-  /// shapes: they outlive the queue. memory: bytes of a rank, 0: no limit.
-  RangeQueue(const CostModel& model, const ShapeIndex& shapes, Range range, i64 memory, Counts& counts);
+  /// Shapes and room outlive the queue; queues of one thread may share the room.
+  RangeQueue(const CostModel& model, const ShapeIndex& shapes, MemoryRoom& room, Range range, Counts& counts);
 
   // A plan with a candidate for all documents has no other phase: here and in open(), its time is with what moves
   // before and after it.
@@ -95,7 +96,6 @@ class RangeQueue {
   bool has_longest() const { return range_.hi == static_cast<int>(model_.bounds().size()); }
   /// Whether a plan with a candidate has no other phase.
   bool alone() const { return range_.lo == 0 && has_longest(); }
-  i64 room_for(const Placement& placement) const;
   void expand(const Entry& degrees);
   void complete_layers(const Entry& layers);
   void pack_layers(const Entry& layers);
@@ -117,8 +117,8 @@ class RangeQueue {
   const CostModel& model_;
   const Transfers& transfers_;
   const ShapeIndex& shapes_;
+  MemoryRoom& room_;
   Range range_;
-  i64 memory_, room_;
   std::vector<i64> capacities_;
   Counts& counts_;
   std::vector<Entry> entries_;  // a heap, lowest bound in front

@@ -130,13 +130,15 @@ class SharedReplay {
     busy_[replica][stage] = true;
     const std::array stretches{simulator::Stretch{(all - exchange) / speedup_, pipeline.hosts[stage], 0},
                                simulator::Stretch{exchange, resting_[replica][stage], 0}};
-    launch({replica, stage, p, mb, false, forward, shared_.now()}, stretches);
+    launch({.replica = replica, .stage = stage, .position = p, .mb = mb, .forward = forward, .begin = shared_.now()},
+           stretches);
   }
 
   void send(size_t replica, size_t to, size_t mb, bool forward, double& link, double seconds) {
     link = std::max(shared_.now(), link) + seconds;
     const std::array stretches{simulator::Stretch{link - shared_.now(), {}, 0}};
-    launch({replica, 0, to, mb, true, forward, shared_.now()}, stretches);
+    launch({.replica = replica, .position = to, .mb = mb, .send = true, .forward = forward, .begin = shared_.now()},
+           stretches);
   }
 
   void launch(const Activity& activity, std::span<const simulator::Stretch> stretches) {

@@ -51,6 +51,8 @@ class Search {
         plans_(model_, ranges_, settings_, stop_, counts_.front()) {
     ranges_.queues.resize(ranges_.slots());
     owned_.resize(threads.count());
+    for (size_t thread = 0; thread < threads.count(); ++thread)
+      rooms_.push_back(std::make_unique<MemoryRoom>(threads.model(thread), shapes, settings.memory));
     std::vector<int> load(threads.count());
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
@@ -61,7 +63,7 @@ class Search {
       const CostModel& model = threads.model(thread);
       owned_[thread].push_back(range);
       ranges_.queues[slot(range)] =
-          std::make_unique<RangeQueue>(model, shapes, range, settings.memory, counts_[thread]);
+          std::make_unique<RangeQueue>(model, shapes, *rooms_[thread], range, counts_[thread]);
     });
   }
 
@@ -470,7 +472,8 @@ class Search {
         !found_.best.empty() && (limited ? steps() >= most_steps_ : settings_.spent && settings_.spent() >= 1);
     return stopped_ = stopped_ || said;
   };
-  std::map<PlanKey, Choice> of_key_;  // the best one known
+  std::map<PlanKey, Choice> of_key_;                // the best one known
+  std::vector<std::unique_ptr<MemoryRoom>> rooms_;  // of each thread
   Ranges ranges_;
   std::vector<Counts> counts_;             // of each thread
   std::vector<std::vector<Range>> owned_;  // of each thread

@@ -1,130 +1,142 @@
 #include "planner/segment_memory.hpp"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "base/errors.hpp"
 
 namespace switchyard::planner {
-namespace {
 
 // Buffers of a root share one block, which is there from the first to the last of them.
-class Replay {
+class StageMemory::Replay {
  public:
-  Replay(const ir::StageCode& stage, const ir::CallSize& size, int position)
-      : stage_(stage),
+  Replay(const StageMemory& memory, const Position& position, const ir::CallSize& size)
+      : stage_(memory.stage_),
         position_(position),
         extent_{size.tokens, size.tokens * std::min(size.tokens, size.longest)},
         size_(size),
-        here_(stage.buffers.size(), false) {
-    for (const ir::Buffer& buffer : stage.buffers) {
-      bytes_.push_back(ir::local_bytes(buffer, position, stage.replica.size(), extent_));
-      if (buffer.root >= 0) roots_[buffer.root].bytes += bytes_.back();
+        here_(stage_.buffers.size(), false),
+        roots_(memory.roots_) {
+    bytes_.reserve(stage_.buffers.size());
+    for (const ir::Buffer& buffer : stage_.buffers) {
+      bytes_.push_back(ir::local_bytes(buffer, position.number, stage_.replica.size(), extent_));
+      if (buffer.root >= 0) root(buffer).bytes += bytes_.back();
     }
   }
 
-  i64 run(const ir::Segment& segment) {
-    peak_ = now_;
+  Kept run() {
+    Kept kept;
+    take(stage_.act_in);
+    kept.forward_peak = run(stage_.forward, position_.calls[0]);
+    if (std::ranges::count(stage_.stash, stage_.act_out) == 0) release(stage_.act_out);
+    kept.stash = now_;
+    take(stage_.grad_in);
+    kept.backward_peak = std::max(now_, run(stage_.backward, position_.calls[1]));
+    if (!stage_.weight.code.empty()) {
+      kept.later = now_;
+      kept.backward_peak = std::max(kept.backward_peak, run(stage_.weight, position_.calls[2]));
+    }
+    return kept;
+  }
+
+ private:
+  struct Root {
+    i64 bytes = 0;
+    bool here = false;
+  };
+
+  i64 run(const ir::Segment& segment, const std::vector<Call>& calls) {
+    i64 peak = now_;
     const auto start = [&](size_t i) {
       const ir::Instr& instr = segment.code[i];
       for (const int b : instr.out)
         if (buffer(b).kind != ir::ValueKind::gradient) take(b);
-      if (!instr.op) now_ += scratch(instr);
-      peak_ = std::max(peak_, now_ + (instr.op ? workspace(instr) : 0));
+      if (!instr.op) now_ += scratch(calls[i]);
+      peak = std::max(peak, now_ + (instr.op ? workspace(*instr.op, calls[i]) : 0));
     };
     const auto end = [&](size_t i) {
       const ir::Instr& instr = segment.code[i];
-      if (!instr.op) now_ -= scratch(instr);
+      if (!instr.op) now_ -= scratch(calls[i]);
       for (const int b : instr.drop) release(b);
-      for (const int root : instr.drop_roots) now_ -= roots_[root].bytes;
+      for (const int number : instr.drop_roots) now_ -= roots_[static_cast<size_t>(number)].bytes;
     };
     ir::walk(segment, start, end);
-    return peak_;
+    return peak;
   }
+
   void take(int b) {
     if (b < 0 || here_[static_cast<size_t>(b)]) return;
     here_[static_cast<size_t>(b)] = true;
-    const int root = buffer(b).root;
-    if (root < 0)
+    if (buffer(b).root < 0)
       now_ += bytes_[static_cast<size_t>(b)];
-    else if (!std::exchange(roots_[root].here, true))
-      now_ += roots_[root].bytes;
+    else if (!std::exchange(root(buffer(b)).here, true))
+      now_ += root(buffer(b)).bytes;
   }
   void release(int b) {
     if (b < 0 || !here_[static_cast<size_t>(b)]) return;
     here_[static_cast<size_t>(b)] = false;
     if (buffer(b).root < 0) now_ -= bytes_[static_cast<size_t>(b)];
   }
-  i64 now() const { return now_; }
 
- private:
   const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
-  i64 workspace(const ir::Instr& instr) const {
-    std::vector<ir::Type> in, out;
-    double share = 1, other = 1;
-    for (const int b : instr.in)
-      in.push_back(ir::local_type(buffer(b), position_, stage_.replica.size(), in.empty() ? &share : &other));
-    for (const int b : instr.out) out.push_back(ir::local_type(buffer(b), position_, stage_.replica.size(), &other));
+  Root& root(const ir::Buffer& buffer) { return roots_[static_cast<size_t>(buffer.root)]; }
+  i64 workspace(const ir::Operator& op, const Call& call) const {
     ir::CallSize local = size_;
-    local.tokens = static_cast<i64>(share * static_cast<double>(size_.tokens));
-    return instr.op->workspace(in, out, local);
+    local.tokens = static_cast<i64>(call.share * static_cast<double>(size_.tokens));
+    return op.workspace(call.in, call.out, local);
   }
-
-  // Bytes for the sums that a rank makes for others, on the position and in the pattern with the most.
-  i64 scratch(const ir::Instr& instr) const {
-    i64 most = 0;
-    for (size_t pattern = 0; pattern < stage_.hosts.size(); ++pattern)
-      for (int position = 0; position < stage_.replica.size(); ++position)
-        most = std::max(most, ir::scratch_bytes(stage_, instr, pattern, position, extent_.tokens));
-    return most;
+  i64 scratch(const Call& call) const {
+    return call.by_tokens ? call.scratch * (extent_.tokens / stage_.replica.size()) : call.scratch;
   }
 
   const ir::StageCode& stage_;
-  int position_;
+  const Position& position_;
   ir::Extent extent_;  // micro-batches full of the longest documents
   ir::CallSize size_;
-  i64 now_ = 0, peak_ = 0;
-  struct Root {
-    i64 bytes = 0;
-    bool here = false;
-  };
+  i64 now_ = 0;
   std::vector<bool> here_;
   std::vector<i64> bytes_;
-  std::map<int, Root> roots_;
+  std::vector<Root> roots_;
 };
 
-Kept activations_on(const ir::StageCode& stage, const ir::CallSize& size, int position) {
-  Kept kept;
-  Replay replay(stage, size, position);
-  replay.take(stage.act_in);
-  kept.forward_peak = replay.run(stage.forward);
-  if (std::ranges::count(stage.stash, stage.act_out) == 0) replay.release(stage.act_out);
-  kept.stash = replay.now();
-  replay.take(stage.grad_in);
-  kept.backward_peak = std::max(replay.now(), replay.run(stage.backward));
-  if (!stage.weight.code.empty()) {
-    kept.later = replay.now();
-    kept.backward_peak = std::max(kept.backward_peak, replay.run(stage.weight));
+// Heads that are not divided evenly, and what is computed with them, differ from position to position.
+StageMemory::StageMemory(const ir::StageCode& stage) : stage_(stage) {
+  for (const ir::Buffer& buffer : stage.buffers) roots_ = std::max(roots_, static_cast<size_t>(buffer.root + 1));
+  const auto like = [&](const Position& earlier, int number) {
+    return std::ranges::all_of(
+        stage.buffers, [&](const ir::Buffer& buffer) { return ir::same_sizes(buffer, earlier.number, number); });
+  };
+  for (int number = 0; number < stage.replica.size(); ++number) {
+    if (std::ranges::any_of(positions_, [&](const Position& earlier) { return like(earlier, number); })) continue;
+    Position& position = positions_.emplace_back(Position{.number = number});
+    const ir::Segment* const segments[] = {&stage.forward, &stage.backward, &stage.weight};
+    for (size_t i = 0; i < position.calls.size(); ++i)
+      for (const ir::Instr& instr : segments[i]->code) position.calls[i].push_back(call_of(instr, number));
   }
-  return kept;
 }
 
-}  // namespace
+StageMemory::Call StageMemory::call_of(const ir::Instr& instr, int position) const {
+  const int positions = stage_.replica.size();
+  const auto buffer = [&](int b) -> const ir::Buffer& { return stage_.buffers[static_cast<size_t>(b)]; };
+  Call call;
+  if (instr.op) {
+    double other = 1;
+    for (const int b : instr.in)
+      call.in.push_back(ir::local_type(buffer(b), position, positions, call.in.empty() ? &call.share : &other));
+    for (const int b : instr.out) call.out.push_back(ir::local_type(buffer(b), position, positions, &other));
+    return call;
+  }
+  call.by_tokens = std::ranges::count(buffer(instr.in[0]).type.shape.size, ir::kTokens) > 0;
+  for (size_t pattern = 0; pattern < stage_.hosts.size(); ++pattern)
+    for (int rank = 0; rank < positions; ++rank)
+      call.scratch = std::max(call.scratch, ir::scratch_bytes(stage_, instr, pattern, rank, positions));
+  return call;
+}
 
-// Heads that are not divided evenly, and what is computed with them, differ from position to position.
-Kept activations_of(const ir::StageCode& stage, const ir::CallSize& size) {
-  const auto like_earlier = [&](int position) {
-    for (int earlier = 0; earlier < position; ++earlier)
-      if (std::ranges::all_of(stage.buffers,
-                              [&](const ir::Buffer& buffer) { return ir::same_sizes(buffer, earlier, position); }))
-        return true;
-    return false;
-  };
-  Kept most = activations_on(stage, size, 0);
-  for (int position = 1; position < stage.replica.size(); ++position) {
-    if (like_earlier(position)) continue;
-    const Kept kept = activations_on(stage, size, position);
+Kept StageMemory::activations(const ir::CallSize& size) const {
+  Kept most;
+  for (const Position& position : positions_) {
+    const Kept kept = Replay(*this, position, size).run();
     for (i64 Kept::*const bytes : {&Kept::stash, &Kept::later, &Kept::forward_peak, &Kept::backward_peak})
       most.*bytes = std::max(most.*bytes, kept.*bytes);
   }

@@ -42,6 +42,7 @@ class ShapeIndex {
   };
 
   int size() const { return static_cast<int>(shapes_.size()); }
+  int codes() const { return static_cast<int>(codes_.size()); }
   const Shape& shape(int number) const { return shapes_[static_cast<size_t>(number)]; }
   const std::vector<Degrees>& degrees() const { return degrees_; }
   const Degrees& degrees(int number) const { return degrees_[static_cast<size_t>(number)]; }

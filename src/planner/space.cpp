@@ -128,13 +128,18 @@ void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std
     for (const config::Recompute recompute : recomputed)
       for (const Manner& manner : how) {
         placement.zero = manner.zero;
-        all.push_back({placement, recompute, manner.schedule, manner.activation_cap, manner.every});
+        all.push_back({.placement = placement,
+                       .recompute = recompute,
+                       .schedule = manner.schedule,
+                       .activation_cap = manner.activation_cap,
+                       .every = manner.every});
       }
 }
 
 std::string placement_text(const Placement& p, const char* several_chunks) {
   config::Degrees degrees = degrees_of(p);
   degrees.inside = config::Inside::data;
+  degrees.head_layers = 0;
   config::StrategySettings settings;
   settings.zero = p.zero;
   std::string text = config::to_text(degrees, settings);
@@ -231,29 +236,11 @@ PlacementKey placement_key(const Placement& p) {
 }
 
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
-  const int positions = placement.positions();
-  const i64 spread = layers + placement.head_layers;
-  std::vector<int> of(static_cast<size_t>(positions));
-  for (int at = 0; at < positions; ++at)
-    of[static_cast<size_t>(at)] = static_cast<int>(spread / positions + (at < spread % positions ? 1 : 0));
-  of.back() -= placement.head_layers;
-  // The last position gets layers from earlier ones if it would otherwise have none.
-  for (int at = positions - 2; at >= 0 && of.back() < 1; --at)
-    while (of[static_cast<size_t>(at)] > 1 && of.back() < 1) {
-      --of[static_cast<size_t>(at)];
-      ++of.back();
-    }
-  return of;
+  return config::layers_of_positions(placement.positions(), layers, placement.head_layers);
 }
 
 int first_rank(const Placement& p, int replica, int stage) {
   return (p.order == Order::data_inside ? stage * p.dp + replica : replica * p.pp + stage) * p.stage_ranks();
-}
-
-bool is_plain(const Placement& placement, i64 layers) {
-  Placement plain = placement;
-  plain.head_layers = 0;
-  return layers_of_positions(placement, layers) == layers_of_positions(plain, layers);
 }
 
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
@@ -289,6 +276,7 @@ config::Degrees degrees_of(const Placement& p) {
   config::Degrees degrees = config::degrees_of(mesh);
   degrees.pp = p.pp;
   degrees.inside = p.order == Order::data_inside ? config::Inside::data : config::Inside::pipeline;
+  degrees.head_layers = p.head_layers;
   return degrees;
 }
 

@@ -148,8 +148,6 @@ bool is_usual(const Shape& shape);
 std::vector<int> layers_of_positions(const Placement& placement, i64 layers);
 /// First of the consecutive ranks of a pipeline's stage.
 int first_rank(const Placement& placement, int replica, int stage);
-/// Whether config::strategy_from_spec gives the same ranks and layers.
-bool is_plain(const Placement& placement, i64 layers);
 
 /// The strategy of a job, with micro-batches of at most `capacity` tokens.
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity);

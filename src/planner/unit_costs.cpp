@@ -7,7 +7,6 @@
 #include "base/errors.hpp"
 #include "compiler/memory.hpp"
 #include "ir/operators/head.hpp"
-#include "planner/segment_memory.hpp"
 
 namespace switchyard::planner {
 namespace {
@@ -122,7 +121,7 @@ const Kept& UnitCosts::kept_of(StageKind kind, const StageMesh& mesh, config::Re
                                const ir::CallSize& size) const {
   const auto [it, fresh] =
       kept_[{size.longest, size.seen_keys}].try_emplace(key(kind, mesh, recompute, split ? 1 : 0, size.tokens));
-  if (fresh) it->second = activations_of(code(kind, mesh, recompute, split).stage, size);
+  if (fresh) it->second = code(kind, mesh, recompute, split).memory->activations(size);
   return it->second;
 }
 

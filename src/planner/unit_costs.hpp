@@ -15,13 +15,6 @@
 
 namespace switchyard::planner {
 
-/// Bytes on the position with the most. Activations: kept from the forward pass to the next one, from that to the
-/// gradients of weights if they come apart, and the most that a segment has besides those of other micro-batches; of T
-/// tokens, in documents of at most `longest`.
-struct Kept {
-  i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
-  i64 most() const { return stash > later ? stash : later; }
-};
 /// The bytes of a stage of `layers` layers, from those of a stage of its kind with one layer (`one`) and those of a
 /// middle stage with one layer (`middle`).
 Kept deepened(Kept one, const Kept& middle, int layers);

@@ -40,7 +40,7 @@ struct DocumentPart {
 struct MicroBatchFeeds {
   i64 T = 0, squared_lengths = 0, longest = 0;  // longest: the document with most tokens up to its last one here
   at::Tensor ids, positions, labels, weights, keys, sources;
-  /// Of a model that rotates by document: positions are then numbers of rows, T in these parts.
+  /// Only of a model that rotates by document: positions are then numbers of rows, T in these parts.
   std::vector<DocumentPart> parts;
   /// By step of attention, as batch::SeenKeys has them. With one ring rank there is one step.
   std::vector<std::vector<kernels::AttentionBlock>> blocks;

@@ -52,7 +52,8 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
     const auto parts = share(demands);
     for (size_t d = 0; d < demands.size(); ++d) {
       for (const Part& part : parts[d])
-        ranges.push_back({part.rank, demands[d].partner, what[d], part.begin, part.end});
+        ranges.push_back(
+            {.src = part.rank, .dst = demands[d].partner, .bundle = what[d], .begin = part.begin, .end = part.end});
     }
   }
 }
@@ -83,9 +84,12 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
       const Delivery& delivery = *at_host.deliveries[d];
       for (const Part& part : received[d]) {
         const i64 begin = at_host.parts[d].begin + part.begin, end = at_host.parts[d].begin + part.end;
-        crossing.push_back({at_host.parts[d].rank, part.rank, delivery.bundle, begin, end});
+        crossing.push_back(
+            {.src = at_host.parts[d].rank, .dst = part.rank, .bundle = delivery.bundle, .begin = begin, .end = end});
         for (const int other : delivery.receivers) {
-          if (other != part.rank) spreading.push_back({part.rank, other, delivery.bundle, begin, end});
+          if (other != part.rank)
+            spreading.push_back(
+                {.src = part.rank, .dst = other, .bundle = delivery.bundle, .begin = begin, .end = end});
         }
       }
     }
@@ -169,7 +173,8 @@ class ReduceRounds {
     for (const auto& [host, from] : *all) {
       if (host == host_of(cluster_, owner)) {
         gather(bundle, from, owner, 0, bundle.elements);
-        if (contains(bundle.holders, owner)) local_.push_back({owner, owner, &bundle, 0, bundle.elements});
+        if (contains(bundle.holders, owner))
+          local_.push_back({.src = owner, .dst = owner, .bundle = &bundle, .begin = 0, .end = bundle.elements});
       } else {
         sums_[host].push_back({&bundle, all, &from});
       }
@@ -188,7 +193,7 @@ class ReduceRounds {
       if (contains(ranks, to)) continue;
       const int source = layout::nearest_sender(ranks, to, cluster_, sent_);
       sent_[static_cast<size_t>(source)] += end - begin;
-      inside_.push_back({source, to, &bundle, begin, end});
+      inside_.push_back({.src = source, .dst = to, .bundle = &bundle, .begin = begin, .end = end});
     }
   }
 
@@ -231,7 +236,7 @@ RangeRounds relay_switch(std::span<const Bundle> all, const Cluster& cluster) {
     std::vector<int> lacking;
     for (const int taker : bundle.takers) {
       if (contains(bundle.holders, taker)) {
-        first.push_back({taker, taker, &bundle, 0, bundle.elements});
+        first.push_back({.src = taker, .dst = taker, .bundle = &bundle, .begin = 0, .end = bundle.elements});
       } else {
         lacking.push_back(taker);
       }

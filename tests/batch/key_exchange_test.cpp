@@ -343,7 +343,7 @@ TEST(KeyExchange, in_steps_has_equal_work_on_all_ranks_of_a_step) {
 }
 
 TEST(KeyExchange, of_a_document_with_fewer_tokens_than_chunks_is_less) {
-  // Of six chunks only the third and the last have a token, on places 2 and 0.
+  // Only the third and the last of six chunks have a token, on places 2 and 0.
   const PlacedDocument document{.doc = 0, .tokens = 2, .span = {0, 3}};
   EXPECT_THAT(keys_from_others(document, 0).at(2), ElementsAre(std::pair(0, 1)));
   EXPECT_THAT(keys_from_others(document, 2), IsEmpty());

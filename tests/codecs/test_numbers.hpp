@@ -12,7 +12,7 @@
 
 namespace switchyard::codecs {
 
-/// Of many magnitudes.
+/// Numbers of many magnitudes.
 inline std::vector<float> random_numbers(i64 n, unsigned seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;

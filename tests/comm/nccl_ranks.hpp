@@ -37,7 +37,7 @@ inline long nccl_calls(const char* function) {
   return calls;
 }
 
-/// As long as it lives, the stand-in library goes wrong on purpose.
+/// The stand-in library goes wrong on purpose as long as it lives.
 class NcclFault {
  public:
   explicit NcclFault(const char* fault, int rank = -1) { set(fault, rank); }

@@ -605,7 +605,7 @@ int most_chunks_alive(const ir::Program& program, const ir::GroupCode& group, in
     if (!ir::units_read(code.segment(task.pass()), task.piece()).empty())
       ++readers[{task.stage(), code.first_of_block(task.micro_batch()), code.copy_pass(task.pass(), -1)}];
   }
-  // As early as their waits and their order allow: after the last run that a gather waits for.
+  // A copy begins as early as waits and order allow: after the last run that a gather waits for.
   std::multimap<int, Copy> begins;
   int last = -1;
   for (const auto& [id, copy] : gather) {
@@ -656,7 +656,7 @@ TEST(Assemble, gathers_a_chunk_of_zeropp_twice_for_a_block_but_the_last_one_once
         EXPECT_EQ(gathers.at({position, unit, Pass::F}), 3);
         const bool last = position >= 2 * (chunks - 1);
         EXPECT_EQ(gathers.contains({position, unit, Pass::B}), !last);
-        // Of a layer's elements each of two ranks gets the half that it lacks, for each of 3 blocks. So a layer of GPT,
+        // Each of two ranks gets the half of a layer's elements that it lacks, for each of 3 blocks. So a layer of GPT,
         // of 12 h^2 elements, moves 36 h^2 of them for a block, and 24 h^2 in the last chunk.
         i64 elements = 0;
         for (const int p : plans.units()[static_cast<size_t>(unit)].tensors)

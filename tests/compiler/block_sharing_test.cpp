@@ -52,7 +52,7 @@ TEST(BlockSharing, KeepsTheUnitsOfABlockUntilItsLastItemAndLetsThemComeTogether)
   }
 }
 
-// As forward and gradient items take turns in 1F1B.
+// Forward and gradient items take turns, as in 1F1B.
 TEST(BlockSharing, WaitsForNoCopyThatIsStillRead) {
   BlockSharing sharing;
   const Block first{0, Pass::F, 0, false}, other{0, Pass::BW, 0, false}, next{0, Pass::F, 2, false};

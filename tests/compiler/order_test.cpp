@@ -89,6 +89,17 @@ TEST(InOrder, finds_a_cycle_over_several_ranks_and_queues) {
   EXPECT_EQ(message.find("update"), std::string::npos) << message;  // after the cycle, not in it
 }
 
+TEST(InOrder, refuses_a_program_that_its_ranks_could_not_run) {
+  const auto message = [](std::vector<Task> tasks) {
+    return message_of<InternalError>([&] { in_order(std::move(tasks), cluster::uniform(1, 3)); });
+  };
+  EXPECT_EQ(message({transfer(0, {0, 1}, 8), task(ir::Update{.unit = 0}, Queue::compute, {2}, {{0, -1}})}),
+            "task 1 update u0 waits for task 0 of other ranks");
+  Task stray = transfer(0, {0, 1}, 8);
+  stray.messages = {{0, 2, 0, layout::whole(std::vector<i64>{8})}};
+  EXPECT_EQ(message({stray}), "task 0 move phase 0 u0 r0: message 0 > 2 between ranks that are not members");
+}
+
 TEST(InOrder, keeps_sends_of_each_stage_and_direction_in_queues_of_their_own) {
   Task forward = task(ir::Send{.stage = 0}, Queue::forward, {0, 1}),
        next = task(ir::Send{.stage = 1}, Queue::forward, {0, 1}),

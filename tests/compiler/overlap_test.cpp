@@ -147,7 +147,7 @@ TEST(Overlap, changes_no_operators_order_and_waits_for_what_is_read) {
             }
 }
 
-// Of a layer's six: the sums of both inputs' gradients run under the products of their weights' gradients, and what
+// A layer has six: the sums of both inputs' gradients run under the products of their weights' gradients, and what
 // those read is gathered again under the product before. What a product reads that comes next in the chain can't be
 // hidden.
 TEST(Overlap, hides_the_sums_of_gradients_under_products_of_their_weights) {

@@ -193,7 +193,7 @@ void expect_lifetimes(const ir::StageCode& stage) {
   EXPECT_EQ(alive, expected);
 }
 
-// Of code whose gradients are split: what B leaves to W is there, and W leaves nothing.
+// In code whose gradients are split, what B leaves to W is there, and W leaves nothing.
 void expect_lifetimes_of_split(const ir::StageCode& stage) {
   std::set<int> alive(stage.stash.begin(), stage.stash.end());
   if (stage.grad_in >= 0) alive.insert(stage.grad_in);

@@ -88,7 +88,7 @@ TEST(Residuals, AreThereForMessagesThatAreEncodedAlone) {
     return sum;
   };
   const i64 all = elements(compressed_plans({"4,1,1"}, 4, top()));
-  // Of four copies of all parameters, each rank sends the three quarters that it doesn't own.
+  // There are four copies of all parameters, and each rank sends the three quarters that it doesn't own.
   i64 parameters = 0;
   const Plans plans = compressed_plans({"4,1,1"}, 4, {});
   for (const ir::Param& param : plans.graph().params()) parameters += param.shape.elements();

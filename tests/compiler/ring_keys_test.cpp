@@ -30,7 +30,7 @@ TEST(RingKeys, pass_between_the_ranks_at_the_same_position) {
     EXPECT_EQ(exchange.rounds, batch::key_exchange(kShared, KeyPassing::gather).rounds);
 }
 
-// Of the ring ranks 0 to 2, the first two are on a host at position 0, and the last two at position 1.
+// At position 0 the first two of the ring ranks 0 to 2 are on a host, at position 1 the last two.
 TEST(RingKeys, of_each_position_follow_the_hosts_there) {
   const Plans plans = plans_on_hosts("tp=2,ring=3", {0, 0, 0, 1, 1, 1});
   const batch::MicroBatch micro_batch = batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}}, 3, 2);

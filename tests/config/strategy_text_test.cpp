@@ -47,7 +47,8 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
        {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0", "dp=2,packing=stream",
         "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4", "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",
         "dp=2,pp=4,zero=3,every=7,schedule=zeropp,chunks=3", "dp=2,compression.gradients=int4,compression.links=hosts",
-        "dp=2,ring=2,compression.gradients=top-1-of-128,compression.error_feedback=off,compression.keys=bf16"})
+        "dp=2,ring=2,compression.gradients=top-1-of-128,compression.error_feedback=off,compression.keys=bf16",
+        "pp=4,head_layers=2", "dp=2,pp=2,zero=0,inside=pipeline,head_layers=1 + pp=2,head_layers=3"})
     EXPECT_EQ(again(text), text);
 }
 
@@ -183,6 +184,28 @@ TEST(StrategyText, numbers_columns_first_then_rows_depth_and_data) {
   EXPECT_THAT(group(StageAxis::outer), ElementsAre(13, 15));
   EXPECT_THAT(group(StageAxis::depth), ElementsAre(9, 13));
   EXPECT_THAT(group(StageAxis::data), ElementsAre(5, 13));
+}
+
+TEST(StrategyText, leaves_the_last_position_fewer_layers_where_it_says_so) {
+  const auto layers = [](const char* spec) {
+    const Strategy strategy = strategy_from_spec(spec, 8, 10);
+    std::vector<int> counts;
+    for (const Stage& stage : strategy.groups.back().stages) counts.push_back(stage.end_layer - stage.first_layer);
+    return counts;
+  };
+  EXPECT_THAT(layers("pp=4"), ElementsAre(3, 3, 2, 2));
+  EXPECT_THAT(layers("pp=4,head_layers=1"), ElementsAre(3, 3, 3, 1));
+  EXPECT_THAT(layers("pp=4,head_layers=2"), ElementsAre(3, 3, 3, 1));
+  EXPECT_THAT(layers("pp=2,schedule=zb-v,head_layers=2"), ElementsAre(3, 3, 3, 1)) << "positions of chunks";
+  EXPECT_THAT(layers("pp=2,head_layers=8"), ElementsAre(9, 1));
+  EXPECT_THAT(layers("2,1,1 + pp=2,head_layers=2"), ElementsAre(6, 4)) << "each group has its own";
+  const auto error_of_spec = [](const char* spec) { return message_of([&] { strategy_from_spec(spec, 8, 10); }); };
+  EXPECT_EQ(error_of_spec("pp=2,head_layers=9"),
+            "strategy \"pp=2,head_layers=9\": head_layers = 9, but 10 layers on 2 positions of the pipeline leave at "
+            "most 8. Use less.");
+  EXPECT_THAT(error_of_spec("tp=2,head_layers=1"),
+              HasSubstr("10 layers on 1 position of the pipeline leave at most 0."));
+  EXPECT_THAT(error("pp=2,head_layers=-1"), HasSubstr("has head_layers = -1, which must be at least 0."));
 }
 
 TEST(StrategyText, with_an_inner_that_does_not_divide_tp_names_the_nearest_that_do) {

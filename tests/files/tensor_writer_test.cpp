@@ -17,7 +17,7 @@ namespace {
 int interruptions = 0;  // of the next calls
 }
 
-// Of this program: files of tmpfs let signals interrupt it, whose moment no test can choose.
+// In place of the system's: on tmpfs signals interrupt it, at moments that no test can choose.
 extern "C" int fallocate(int file, int mode, off_t offset, off_t size) {
   if (interruptions == 0) return static_cast<int>(::syscall(SYS_fallocate, file, mode, offset, size));
   --interruptions;

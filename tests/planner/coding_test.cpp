@@ -110,7 +110,7 @@ TEST(Coding, the_model_takes_no_longer_with_codecs_that_strategies_may_have) {
   EXPECT_GT(quicker, 0);
 }
 
-// As the job has them afterwards.
+// The buckets of a plan as the job has them afterwards.
 TEST(Coding, buckets_of_a_plan_have_what_is_worthwhile) {
   const Compression allowed{.gradients = Codec::int8, .keys = Codec::int8};
   const auto compression = [&](double across) {

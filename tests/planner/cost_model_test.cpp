@@ -208,7 +208,7 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_blocks_share_what_is_
         }
 }
 
-// Of a rank with whole blocks: what its chunks and their gradients take beside home.
+// What the chunks of a rank with whole blocks, and their gradients, take beside home.
 TEST(CostModel, memory_of_blocks_is_about_what_the_program_takes) {
   const std::vector<i64> lengths(24, 1024);
   for (Placement p : {Placement{2, {}, 2}, Placement{4, {}, 2}, Placement{1, depth(2, 1), 2}})

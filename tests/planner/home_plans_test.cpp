@@ -23,12 +23,13 @@ struct Case {
     problem.shapes.resize(std::min<size_t>(problem.shapes.size(), 5));
     std::ranges::sort(problem.shapes);
     index.emplace(problem.shapes, problem.units.shares_rise());
+    room.emplace(problem.model, *index, problem.settings.memory);
     ranges.queues.resize(ranges.slots());
     for (int lo = 0; lo < ranges.levels; ++lo)
       for (int hi = lo + 1; hi <= ranges.levels; ++hi)
         if (problem.model.any({lo, hi})) {
           auto& queue = ranges.queues[ranges.slot({lo, hi})];
-          queue = std::make_unique<RangeQueue>(problem.model, *index, Range{lo, hi}, problem.settings.memory, counts);
+          queue = std::make_unique<RangeQueue>(problem.model, *index, *room, Range{lo, hi}, counts);
           queue->open(std::numeric_limits<double>::max());
           for (size_t option = 0; option < queue->options().size(); ++option) queue->time(option);
         }
@@ -63,6 +64,7 @@ struct Case {
   }
   SmallProblem problem;
   std::optional<ShapeIndex> index;
+  std::optional<MemoryRoom> room;
   Ranges ranges;
   Counts counts;
   bool stop = false;

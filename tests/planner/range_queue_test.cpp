@@ -15,7 +15,7 @@ constexpr double kEndless = std::numeric_limits<double>::infinity();
 
 struct Case {
   explicit Case(unsigned seed) : problem(seed), range{0, static_cast<int>(problem.model.bounds().size())} {}
-  RangeQueue queue() { return {problem.model, index, range, problem.settings.memory, counts}; }
+  RangeQueue queue() { return {problem.model, index, room, range, counts}; }
   i64 candidates() const { return static_cast<i64>(problem.shapes.size() * capacities(problem.model, range).size()); }
   // All candidates that fit together with home, with what moves before and after them: they have all documents.
   double quickest() {
@@ -33,6 +33,7 @@ struct Case {
   }
   SmallProblem problem;
   ShapeIndex index{problem.shapes, problem.units.shares_rise()};
+  MemoryRoom room{problem.model, index, problem.settings.memory};
   Range range;
   Counts counts;
 };

@@ -41,7 +41,7 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
   for (const config::Recompute recompute :
        {config::Recompute::none, config::Recompute::gathers, config::Recompute::selective, config::Recompute::full}) {
     const compiler::Plans plans = one_stage(recompute);
-    const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], {kTokens, kTokens});
+    const Kept kept = StageMemory(plans.strategies()[0].groups[0].stages[0]).activations({kTokens, kTokens});
     const compiler::MemoryPeak peak = peak_of(plans);
     EXPECT_NEAR(static_cast<double>(kept.stash), static_cast<double>(peak.kept), kRounding);
     // A micro-batch's tokens, positions, labels and weights, and the rotary table, are counted elsewhere.
@@ -53,7 +53,7 @@ TEST(SegmentMemory, is_what_a_step_of_one_stage_takes) {
   }
 }
 
-// Of five heads one of four ranks has two.
+// One of four ranks has two of five heads.
 TEST(SegmentMemory, is_that_of_the_rank_with_most_heads) {
   config::ModelConfig model = compiler::small_llama();
   model.heads = model.kv_heads = 5;
@@ -70,13 +70,13 @@ TEST(SegmentMemory, is_that_of_the_rank_with_most_heads) {
     most = std::max(most, kept);
   }
   EXPECT_LT(static_cast<double>(least) + 2 * kRounding, static_cast<double>(most));
-  const Kept kept = activations_of(plans.strategies()[0].groups[0].stages[0], {kTokens, kTokens});
+  const Kept kept = StageMemory(plans.strategies()[0].groups[0].stages[0]).activations({kTokens, kTokens});
   EXPECT_NEAR(static_cast<double>(kept.stash), static_cast<double>(most), kRounding);
 }
 
 TEST(SegmentMemory, of_recomputed_segments_keeps_less) {
   const auto kept = [](config::Recompute recompute) {
-    return activations_of(one_stage(recompute).strategies()[0].groups[0].stages[0], {kTokens, kTokens});
+    return StageMemory(one_stage(recompute).strategies()[0].groups[0].stages[0]).activations({kTokens, kTokens});
   };
   const Kept none = kept(config::Recompute::none), selective = kept(config::Recompute::selective),
              full = kept(config::Recompute::full);

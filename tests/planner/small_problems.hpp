@@ -82,7 +82,7 @@ inline Shape cut_to_fit(const CostModel& model, Shape shape, i64 capacity, Range
   return shape;
 }
 
-/// As few axes as problems.
+/// Few axes where there are few problems.
 inline std::vector<layout::StageAxis> axes_of_problems() {
   return cases(2, 1) > 1 ? stage_axes() : std::vector{layout::StageAxis::outer};
 }

@@ -89,7 +89,7 @@ TEST(Space, limits_are_kept) {
   EXPECT_EQ(all.size(), 2u * (1 + 4 + 2) + 6) << "zeropp with one and two chunks, where dp is 2";
   for (const Shape& shape : all) {
     EXPECT_TRUE(shape.placement.stage_ranks() == 2 || shape.placement.stage_ranks() == 4);
-    EXPECT_TRUE(is_plain(shape.placement, 6));
+    EXPECT_EQ(shape.placement.head_layers, 0);
     EXPECT_EQ(shape.recompute, config::Recompute::full);
   }
 }
@@ -194,14 +194,14 @@ TEST(Space, replicas_of_the_mesh_cut_copies_at_any_stage_of_zero) {
   EXPECT_EQ(p.code_mesh(), mesh(2, 2, 1));
 }
 
-TEST(Space, plain_placements_are_those_of_a_spec) {
+TEST(Space, placements_are_those_of_their_degrees) {
   int plain = 0, other = 0;
   for (const Shape& shape : shapes(model_of(7, 64, 100), 8, {})) {
     const Placement& p = shape.placement;
     const config::Strategy spec =
         config::strategy_from_spec(config::to_text(degrees_of(p)), 8, 7, strategy_of(shape, 7, 0));
-    EXPECT_EQ(strategy_of(shape, 7, 0).groups == spec.groups, is_plain(p, 7)) << to_string(p);
-    ++(is_plain(p, 7) ? plain : other);
+    EXPECT_EQ(strategy_of(shape, 7, 0).groups, spec.groups) << to_string(p);
+    ++(p.head_layers == 0 ? plain : other);
   }
   EXPECT_GT(plain, 20);
   EXPECT_GT(other, 20);

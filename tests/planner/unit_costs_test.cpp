@@ -107,7 +107,7 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
                                    .total(attention_pairs);
             EXPECT_NEAR(sum, exact, 1e-9 * exact) << what << ", " << name_of(pass);
           }
-          const Kept exact = activations_of(stage, {T, T}),
+          const Kept exact = StageMemory(stage).activations({T, T}),
                      kept = costs.kept(kind, layers, on, recompute, split, {T, T});
           // What attention gathers of the feeds is kept once for all layers, and counted for each.
           EXPECT_GE(kept.stash, exact.stash) << what;

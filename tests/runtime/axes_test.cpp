@@ -32,7 +32,7 @@ config::ModelConfig tied_llama_with_biases() {
   return model;
 }
 
-// Of 1 to 24 tokens in a document, most have frequencies of their own.
+// Documents have 1 to 24 tokens: most have frequencies of their own.
 config::ModelConfig dynamic_llama() {
   config::ModelConfig model = wide_llama();
   model.rope_scaling = {.factor = 4, .original_context = 6, .type = config::RopeScalingType::dynamic};

@@ -66,7 +66,7 @@ double largest_gap(const TinyRun& a, const TinyRun& b) {
   return most;
 }
 
-// Of each kind of transfer: reductions home, from runs and from phases; sends; gathers; moves in a switch.
+// Jobs with each kind of transfer: reductions home, from runs and from phases; sends; gathers; moves in a switch.
 const std::vector<Job>& jobs() {
   static const std::vector<Job> kJobs = {{{"4,1,1"}},
                                          {{"2,1,2"}},

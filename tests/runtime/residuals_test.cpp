@@ -27,7 +27,7 @@ compiler::Plans plans_of(const Case& job, const config::Compression& compression
   return tiny_plans(job.strategies, 4, 0, kFp32, job.hosts, job.zero, settings);
 }
 
-// Of some steps of the same documents whose updates change nothing.
+// What some steps of the same documents give whose updates change nothing.
 struct Sums {
   std::vector<at::Tensor> delivered, kept;  // by parameter: to home in all steps; residuals afterwards
 };

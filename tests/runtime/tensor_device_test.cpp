@@ -66,7 +66,7 @@ TEST(TensorDevice, AMarkOrdersStreamsAndIsReachedOnceTheHostHasWaited) {
   EXPECT_TRUE(device().reached(mark));
 }
 
-// As where ranks that are threads have a device each: the sender's own stream waits until its block was read.
+// Ranks that are threads may have a device each: the sender's own stream waits until its block was read.
 TEST(TensorDevice, AStreamOfADeviceWaitsForTheMarkOfAnotherDevice) {
   const at::Device device = standin::device();
   const comm::BlockDevice& first = *block_device(device);

@@ -24,7 +24,7 @@ struct Region {
 /// writes it, the later one is refused. So a missing mark is found by the first run, whatever the timing. Thread-safe.
 class Ordering {
  public:
-  /// Of a memory of so many bytes.
+  /// The order of accesses to a memory of so many bytes.
   explicit Ordering(std::size_t capacity);
   ~Ordering();
   Ordering(const Ordering&) = delete;

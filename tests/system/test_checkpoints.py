@@ -72,7 +72,7 @@ def test_new_data_is_a_way_to_resume(job):
 
 
 def test_every_rank_writes_its_own_part(job, tmp_path):
-    """Of the model, and of the optimizer's state, which two replicas divide."""
+    """That part is of the model, and of the optimizer's state, which two replicas divide."""
     out, counts = tmp_path / "out", [tmp_path / "bytes-0", tmp_path / "bytes-1"]
     saved = job(buckets=[(48, "2,1,1")], run={"steps": 1, "checkpoint_every": 1})
     variables = [{"LD_PRELOAD": tiny.SLOW_DISK, "DISK_BYTES": str(count)} for count in counts]
@@ -225,7 +225,7 @@ def test_a_killed_run_goes_on_with_what_its_codecs_had_lost(job, tmp_path):
 
 
 def test_three_buckets_go_on_with_what_their_codecs_had_lost(tmp_path, corpus):
-    """Of a parameter, a rank sends parts of which none has all elements between them."""
+    """A rank sends parts of a parameter of which none has all elements between them."""
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "dp=2,depth=2,zero=3"), (30, "tp=4,inner=2"), (20, "tp=4")],
                          run={"ranks": 4, "home": 1, "steps": 4},
                          compression={"gradients": "fp8", "error_feedback": "on", "smallest": 0})

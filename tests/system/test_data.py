@@ -141,7 +141,7 @@ def test_show_batch_lists_the_documents_that_training_takes(folder):
 
 
 def test_ranks_read_only_what_their_tokens_need(folder):
-    """Of a pipeline of four stages only the first and the last."""
+    """Only the first and the last of four stages of a pipeline read."""
     job = write_job(folder, "pipeline.toml", [("data/texts", 1)], "1,1,4", steps=1000000, checkpoint_every=0)
     processes = tiny.start_ranks([tiny.command(job)] * 4, cwd=folder)
     try:

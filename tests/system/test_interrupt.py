@@ -278,7 +278,7 @@ def test_torchrun_passes_on_a_signal_and_waits_for_its_ranks(tmp_path, corpus, s
 @pytest.mark.parametrize("launch", ["threads", "processes"])
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_a_second_signal_ends_a_run_at_once(tmp_path, corpus, launch, sent):
-    """Of processes the one that gets it, while it saves, and the others because of it."""
+    """The process that gets it ends while it saves, and the others because of it."""
     stands, out = tmp_path / "stands", tmp_path / "out"  # the disk stands still as soon as there is the former
     slow = {"LD_PRELOAD": tiny.SLOW_DISK, "SLOW_DISK_WHILE": str(stands), "SLOW_DISK_MS": str(1000 * tiny.HANG)}
     job = write_job(tmp_path / "job.toml", corpus, LIVES[1], steps=100000, checkpoint_every=0, trace_step=0)

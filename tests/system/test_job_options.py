@@ -193,7 +193,7 @@ def test_a_switch_is_timed_where_rates_are_known(tmp_path):
                                    ["switch-plan", "--from", "2,4,2", "--to", "4,4,1"]],
                          ids=lambda words: words[0])
 def test_hosts_come_from_a_hostfile(words, tmp_path):
-    """As with their numbers; a hostfile of other hosts is told by the ranks that are missing."""
+    """Hosts are those that numbers would give; with a hostfile of other hosts, ranks are missing."""
     hosts = tmp_path / "hosts"
     hosts.write_text("alpha slots=8\nbeta slots=8\n")
     words += ["--model", "7b"] + ([] if words[0] == "switch-plan" else ["--context", "4096"])

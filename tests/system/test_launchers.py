@@ -52,7 +52,7 @@ def test_mpirun_gives_the_bits_of_threads(job, tmp_path):
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 @pytest.mark.parametrize("job", ["2 ranks"], indirect=True)
 def test_an_mpi_that_does_not_know_the_launcher_is_named(job, tmp_path):
-    """As with srun --mpi=pmix and an MPI without PMIx: each process would be rank 0 of 1."""
+    """With srun --mpi=pmix and an MPI without PMIx, each process would be rank 0 of 1."""
     path, ranks, _ = job
     result = tiny.run(tiny.command(path, "--out", tmp_path / "alone"), environment=tiny.ENVIRONMENT | {
         "OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": str(ranks)})

@@ -243,7 +243,7 @@ CUT_LABELS = """[...Bokeh.index].filter((v) => v.model.type === 'Figure').flatMa
 
 
 def glyphs_of(page, selector):
-    """Of each figure below the elements: its glyphs, with type, looks and data."""
+    """The glyphs of each figure below the elements, with type, looks and data."""
     return page.evaluate("""((selector) => {
       const plain = (value) => (value && typeof value === 'object' && 'value' in value ? value.value : value);
       const columns = (data) => Object.fromEntries(Object.entries(data).map(([name, column]) => [name, [...column]]));

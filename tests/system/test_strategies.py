@@ -25,7 +25,7 @@ HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
 RINGS = [1, 1, 2, 3, 4]  # of models whose attention does not store its scores
-DEGREES = ("dp", "tp", "pp", "ulysses", "ring", "depth", "inner")
+OF_GROUP = ("dp", "tp", "pp", "ulysses", "ring", "depth", "inner", "inside")
 STEPS = 5
 
 
@@ -93,6 +93,10 @@ def random_strategy(draw, name, ranks, zero_0):
         strategy["every"] = draw.randint(2, 4)
     if strategy["schedule"] != "zeropp" and draw.random() < 0.4:
         strategy["paired"] = True
+    if draw.random() < 0.3:
+        strategy["inside"] = "pipeline"
+    if strategy["schedule"] in ("interleaved", "zeropp"):
+        strategy["chunks"] = draw.randint(2, SIZES["layers"] // pp)
     return strategy
 
 
@@ -111,7 +115,7 @@ def random_groups(draw, name, ranks, zero_0):
     first, second = (random_strategy(draw, name, most, zero_0) for most in (first_ranks, ranks - first_ranks))
     if first["schedule"] in ("interleaved", "zb-v", "zeropp"):
         second["pp"] = 1
-    return text_of(first) + " + " + text_of({key: second[key] for key in DEGREES})
+    return text_of(first) + " + " + text_of({key: second[key] for key in OF_GROUP if key in second})
 
 
 def random_buckets(draw, name, ranks):

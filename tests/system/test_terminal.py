@@ -31,7 +31,7 @@ def lines_that_stay(said):
 
 
 def widths(said):
-    """Of all lines, also of those that were rewritten."""
+    """Widths of all lines, also of those that were rewritten."""
     return [len(line.replace("\x1b[K", "")) for line in re.split("[\r\n]+", plain(said))]
 
 

@@ -111,7 +111,7 @@ def test_what_is_sent_is_what_tensorboard_gets(tmp_path, corpus, package):
 
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 def test_a_signal_to_all_processes_of_a_run_loses_none_of_its_steps(tmp_path, corpus, package, sent):
-    """As from a terminal's Ctrl-C and from Slurm."""
+    """A terminal's Ctrl-C and Slurm send such signals."""
     job, out = job_of(tmp_path, corpus), tmp_path / "out"
     run = subprocess.Popen(tiny.command(job, "--out", out, "--steps", 100000), env=package, text=True,
                            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)

@@ -90,7 +90,7 @@ TEST_F(Checkpoint, IsTheSameBitsUnderOtherStrategiesAndRanks) {
   expect_loaded(job({"run.ranks=4", "bucket.0.strategy=\"1,2,2\"", "bucket.1.strategy=\"4,1,1\"", "run.home=1"}));
 }
 
-// Of all ranks, by parameter: residuals, and home's gradients of the elements that a rank owns.
+// What all ranks keep, by parameter: residuals, and home's gradients of the elements that a rank owns.
 struct Owed {
   std::vector<at::Tensor> kept, gradients;
 };

@@ -104,7 +104,7 @@ double waiting_of(const nlohmann::json& timeline, int rank) {
   return waiting;
 }
 
-// As where a run is not emulated: a stream that has nothing to compute waits, whatever is transferred meanwhile.
+// A stream that has nothing to compute waits, whatever is transferred meanwhile, as in a run that isn't emulated.
 TEST_F(EmulationTest, counts_the_waiting_of_compute_streams_as_its_timeline_shows_it) {
   const auto line =
       log("2x1:100kbit/s,1Gbit/s,1GiB", {"bucket.0.strategy=2,1,1", "run.trace_step=2", "run.steps=2"})[1];

@@ -39,7 +39,7 @@ TEST(MeasurementBarrier, times_a_call_on_the_slowest_or_the_fastest_rank) {
   });
 }
 
-// As the processor clock of a virtual machine now and then does.
+// The processor clock of a virtual machine does this now and then.
 thread_local int readings = 0;
 double clock_that_stands_still_at_times() {
   ++readings;

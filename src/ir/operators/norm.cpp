@@ -114,7 +114,7 @@ std::vector<Type> LayerNorm::shape(std::span<const Type> in) const {
   return {in[0], column, column};
 }
 
-// As RmsNorm, and the centred input and its mean.
+// Those of RmsNorm, the centred input, and its mean.
 i64 LayerNorm::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
   return 3 * wide_bytes(in[0], tokens) + 2 * wide_bytes(out[1], tokens) + weight_or_constant(in[1]);
 }
@@ -157,7 +157,7 @@ i64 LayerNormDx::workspace(std::span<const Type> in, std::span<const Type> out, 
   return bytes_of_sums(in, features_, size.tokens, 2) + Operator::workspace(in, out, size);
 }
 
-// As RmsNormDx, with two means of each row.
+// The same as for RmsNormDx, with two means of each row.
 i64 LayerNormDx::temporaries(std::span<const Type> in, std::span<const Type>, i64 tokens) const {
   return 5 * wide_bytes(in[1], tokens) + 2 * wide_bytes(in[3], tokens);
 }

@@ -52,8 +52,8 @@ function curvesOf(runs, columns, nameOf) {
 
 const kMostPoints = 8000;
 
-// Of many points [x, y], the lowest and the highest of each stretch, so that a single peak remains. dots: of every so
-// many one.
+// The lowest and the highest of each stretch of many points [x, y], so that a single peak remains. dots: one of every
+// so many.
 function thinned(points, dots) {
   if (points.length <= kMostPoints) return points;
   if (dots) return points.filter((_, i) => i % Math.ceil(points.length / kMostPoints) === 0);
