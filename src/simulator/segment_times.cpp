@@ -413,7 +413,7 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
       piece = measured(*table, local, tokens);
     } else {
       const ir::Cost& cost = local.cost;
-      const double narrowest = std::min(cost.narrowest, T);
+      const double narrowest = std::min(cost.narrowest, T * local.share);
       const cost::Work work{.flops = cost.flops_per_token * T,
                             .narrowest = narrowest,
                             .bytes = cost.bytes_per_token * T + cost.bytes_fixed,

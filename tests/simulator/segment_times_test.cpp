@@ -290,6 +290,31 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
       << "products take longer than what they move themselves";
 }
 
+// Of two ranks each has half of the tokens, so a product's narrowest dim is 16 of 32 tokens.
+TEST(SegmentTimes, of_a_head_whose_tokens_are_cut_are_those_of_a_part) {
+  const auto head_of = [](const compiler::Plans& plans) {
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    return std::pair(&stage, std::ranges::find_if(stage.backward.code, [](const ir::Instr& i) {
+      return i.op && i.op->name() == "head_loss";
+    }));
+  };
+  const compiler::Plans one = plans_under({"1,1,1"}, 1, 1), two = plans_under({"ulysses=2"}, 1, 2);
+  const auto [stage, head] = head_of(one);
+  const auto [cut_stage, cut_head] = head_of(two);
+  ASSERT_EQ(ir::local_work(*cut_stage, *cut_head, 0).share, 0.5);
+  EXPECT_GT(ir::local_cost(*stage, *head, 0).bytes_after_per_token, 0);
+  EXPECT_EQ(ir::local_cost(*cut_stage, *cut_head, 0).bytes_after_per_token,
+            0.5 * ir::local_cost(*stage, *head, 0).bytes_after_per_token);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.device.width_curve = {{{16, 0.5}, {32, 1}}};
+  ir::Segment alone{Pass::B, {*cut_head}, {}, {}};
+  alone.code[0].after.clear();
+  const double seconds = segment_times(*cut_stage, alone, 32, {0, 1}, hardware, two.cluster()).pieces[0].fixed;
+  const double narrowest = ir::local_cost(*cut_stage, *cut_head, 0).narrowest;
+  ASSERT_GE(narrowest, 16);
+  EXPECT_NEAR(seconds, 2 * ir::local_cost(*cut_stage, *cut_head, 0).flops_per_token * 32 / 1e9, 1e-12);
+}
+
 TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {
   const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
   const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
