@@ -401,6 +401,35 @@ void Reader::read_hosts(Section& root, Hardware& hardware) {
   }
 }
 
+/// All that a device computes takes 1 / factor of the time.
+void make_faster(cluster::Device& device, double factor) {
+  device.launch = {device.launch.count / factor};
+  for (auto& [type, rates] : device.rates) {
+    for (FlopsPerSecond* rate : {&rates.matmul, &rates.attention, &rates.attention_backward}) rate->count *= factor;
+    rates.memory.count *= factor;
+  }
+  for (auto& [type, tables] : device.operators)
+    for (auto& [name, table] : tables) {
+      for (cluster::MeasuredCall& call : table.calls) call.seconds /= factor;
+      for (cluster::MeasuredAttention& one : table.attention)
+        for (double* time : {&one.per_row, &one.per_pair, &one.per_square}) *time /= factor;
+    }
+  for (auto& [name, codec] : device.codecs) {
+    for (BytesPerSecond* rate : {&codec.encode, &codec.decode}) rate->count *= factor;
+    codec.message = {codec.message.count / factor};
+  }
+}
+
+/// Leaves so many devices of a host without a rank that `kept` are left. Those compute with what the others of their
+/// host would take: rates become those of as many devices while all of them are busy.
+void keep_devices(Hardware& hardware, int kept) {
+  double& alone = hardware.device.alone_speedup;
+  const double left = std::max(1.0, alone * kept / hardware.devices_per_host);  // of the speedup
+  if (alone > 1) make_faster(hardware.device, alone / left);
+  alone = left;
+  hardware.devices_per_host = kept;
+}
+
 /// Keeps as many devices as there are ranks, in whole hosts or part of one host; returns what is wrong, or "".
 /// hosts_given: whether there are no more hosts than it has.
 std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
@@ -417,7 +446,7 @@ std::string keep_ranks(Hardware& hardware, int ranks, bool hosts_given) {
     return fmt::format("{} ranks are not a whole number of hosts with {} devices each. Use {} or {} ranks.", ranks,
                        devices, (needed - 1) * devices, needed * devices);
   hardware.hosts = static_cast<int>(needed);
-  hardware.devices_per_host = std::min(ranks, hardware.devices_per_host);
+  keep_devices(hardware, std::min(ranks, hardware.devices_per_host));
   if (!hardware.host_names.empty()) hardware.host_names.resize(static_cast<size_t>(needed));
   return "";
 }
@@ -489,7 +518,7 @@ Hardware on_hosts(const std::string& name, const std::string& topology, std::opt
   if (hosts > 1 && !hardware.inter_host)
     user_error("cluster {} has no [links.inter_host], which the {} hosts of {} need. Add it.", name, hosts, topology);
   hardware.hosts = hosts;
-  hardware.devices_per_host = devices;
+  keep_devices(hardware, devices);
   hardware.host_names = placed.names;
   if (ranks)
     if (const std::string wrong = keep_ranks(hardware, *ranks, true); !wrong.empty())

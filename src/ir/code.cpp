@@ -161,6 +161,7 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   work.cost = instr.op->cost(in, out);
   work.cost.flops_per_token *= work.share;
   work.cost.bytes_per_token *= work.share;
+  work.cost.bytes_after_per_token *= work.share;
   return work;
 }
 

@@ -13,6 +13,17 @@ namespace {
 
 constexpr int kNowhere = -2;  // a stage that no rank is on
 
+// Seconds that an operator on the device takes at least to move so many bytes for each of `rows` rows: at the full rate
+// of its memory, or the quickest that was measured, between which no interpolation is quicker.
+double least_moving(const cluster::Device& device, DType type, const char* name, double rows, double bytes) {
+  const cluster::OperatorTable* table = device.measured(type, name);
+  if (!table) return rows * bytes / device.rates_of(type).memory.count;
+  double rate = 0;
+  for (const cluster::MeasuredCall& call : table->calls)
+    rate = std::max(rate, call.rows * std::max(1.0, call.work) / call.seconds);
+  return rows * bytes / rate;
+}
+
 std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   std::vector<int> stages = {0};
   const std::vector<int> counts = layers_of_positions(placement, layers);
@@ -426,9 +437,10 @@ Transfers::OfRun Transfers::least_of_run(Placement p) const {
   return least;
 }
 
-i64 Transfers::updated_bytes() const {
+double Transfers::updated_bytes() const {
   const Precision precision = units_.precision();
-  return 8 * size_of(precision.state) + (precision.compute == precision.state ? 0 : size_of(precision.compute));
+  return static_cast<double>(8 * size_of(precision.state) +
+                             (precision.compute == precision.state ? 0 : size_of(precision.compute)));
 }
 
 // Latencies of summing the norm by recursive halving of the ranks.
@@ -440,35 +452,39 @@ double Transfers::norm_seconds() const {
          (hardware.hosts > 1 ? hardware.link(cluster::Link::inter_host) : hardware.intra_host).latency.count;
 }
 
-// The slowest stage has at least the mean, at the device's full rate.
+// The slowest stage has at least the mean.
 double Transfers::least_finish() const {
-  const cluster::Hardware& hardware = units_.hardware();
+  const cluster::Device& device = units_.hardware().device;
+  const DType type = units_.precision().state;
   const UnitCosts::Units whole = units_.units({});
-  const i64 elements = whole.embedding + units_.model().layers * whole.layer + whole.head;
-  return static_cast<double>(elements * updated_bytes()) / hardware.ranks() /
-             hardware.device.rates_of(units_.precision().state).memory.count +
-         norm_seconds();
+  const double rows = static_cast<double>(whole.embedding + units_.model().layers * whole.layer + whole.head) /
+                      units_.hardware().ranks();
+  return least_moving(device, type, "adamw", rows, updated_bytes()) +
+         least_moving(device, type, "sum_of_squares", rows, static_cast<double>(size_of(type))) + norm_seconds();
 }
 
-// Seconds computed as in the simulator: memory traffic of master weights, moments, gradient and compute copy.
+// Seconds computed as in the simulator: gradients are read for the norm, where each has its sum; then memory traffic of
+// master weights, moments, gradient and compute copy.
 double Transfers::finish(const Home& at) const {
   const auto [it, fresh] = finish_.try_emplace(at);
   if (!fresh) return it->second;
   const Placement& home = at.placement;
-  const cluster::Hardware& hardware = units_.hardware();
-  const Precision precision = units_.precision();
-  std::vector<double> seconds(static_cast<size_t>(home.pp), 0);  // by stage
+  const cluster::Device& device = units_.hardware().device;
+  const DType type = units_.precision().state;
+  const auto moving = [&](const char* name, double rows, double bytes) {
+    return cost::moving_time(device, type, name, rows, bytes).count;
+  };
+  std::vector<double> updates(static_cast<size_t>(home.pp), 0), sums = updates;  // by stage: seconds; gradients
   const std::array<const Seats*, 1> tables = {&seats(home, 1)};
   for (const UnitClass& c : classes(tables)) {
-    const double bytes =
-        static_cast<double>(c.elements * updated_bytes() * home.mesh.copies()) / (home.stage_ranks() * at.shares());
-    seconds[static_cast<size_t>(c.stage[0])] +=
-        static_cast<double>(c.units) *
-        cost::call_time(hardware.device, precision.state, {.flops = 0, .narrowest = 0, .bytes = bytes}).count;
+    const double of_rank = static_cast<double>(c.elements * home.mesh.copies()) / home.stage_ranks();
+    const auto stage = static_cast<size_t>(c.stage[0]);
+    updates[stage] += static_cast<double>(c.units) * moving("adamw", of_rank / at.shares(), updated_bytes());
+    sums[stage] += static_cast<double>(c.units) * of_rank / home.copies();
   }
-  const double slowest = *std::ranges::max_element(seconds);
   const double spread = at.copies() ? transfer(std::nullopt, home, {home, 1}, What::sums) : 0;
-  return it->second = spread + slowest + norm_seconds();
+  return it->second = spread + std::ranges::max(updates) + norm_seconds() +
+                      moving("sum_of_squares", std::ranges::max(sums), static_cast<double>(size_of(type)));
 }
 
 }  // namespace switchyard::planner

@@ -134,7 +134,7 @@ class Transfers {
   enum class What { parameters, gradients, sums };
   double transfer(const std::optional<Placement>& previous, const Placement& next, const Home& home, What what) const;
   /// Bytes of an element that the update reads and writes; seconds in which all ranks agree on the norm.
-  i64 updated_bytes() const;
+  double updated_bytes() const;
   double norm_seconds() const;
   UnitSeconds of_units(const Placement& placement, int cuts, Apart apart, DType type, const Codings& codings) const;
 

@@ -85,12 +85,15 @@ void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) 
   }
 }
 
-// How long the device rests before each of the calls that its host issues for it: for as long as the host takes if that
-// waits for the device, else for what the host's time lacks in the device's, so that the segment takes the longer of
-// both.
-double rest_before_call(const cluster::Device& device, size_t calls, double busy) {
-  if (calls == 0 || device.host_waits) return device.host_launch.count;
-  return std::max(0.0, device.host_launch.count - busy / static_cast<double>(calls));
+// Seconds of all pieces in their queues, as if those that go on side by side did not slow each other down.
+double duration(const std::vector<Piece>& pieces, i64 T) {
+  Queues queues;
+  std::vector<Part> parts;
+  for (const Piece& piece : pieces) queues.add(piece, total(piece, T), parts);
+  queues.finish(parts);
+  double sum = 0;
+  for (const Part& part : parts) sum += part.seconds;
+  return sum;
 }
 
 }  // namespace
@@ -292,14 +295,40 @@ SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
   Known known{.T = T, .keys = keys, .ring = ring};
   known.pieces.resize(kinds_.size());
   std::vector<std::vector<Call>> calls_of;
-  size_t calls_in_all = 0;
-  double busy = 0;
-  for (size_t i = range_.first; i < range_.end; ++i)
-    for (const Call& call : calls_of.emplace_back(calls(i, known, times))) {
-      ++calls_in_all;
-      busy += total(call.piece, T);
-    }
-  const Piece rest{.fixed = rest_before_call(hardware_.device, calls_in_all, busy)};
+  size_t count = 0;
+  for (size_t i = range_.first; i < range_.end; ++i) count += calls_of.emplace_back(calls(i, known, times)).size();
+  const double launch = hardware_.device.host_launch.count;
+  if (hardware_.device.host_waits) {
+    put_in_order(calls_of, launch, times);
+  } else {
+    put_in_order(calls_of, 0, times);
+    if (launch > 0) rest_for_host(calls_of, static_cast<double>(count) * launch, T, times);
+  }
+  disturb(times, hardware_.device.lockstep_curve, T);
+  return times;
+}
+
+// Where the host takes longer than the device, this rests before each call until both take equally long. Collectives
+// may end while it rests, so a rest makes the segment longer by its own length at most.
+void SegmentTimer::rest_for_host(const std::vector<std::vector<Call>>& calls_of, double host, i64 T,
+                                 SegmentTimes& times) const {
+  constexpr double kNear = 1e-9;
+  constexpr int kMostRounds = 100;
+  double count = 0, rest = 0;
+  for (const std::vector<Call>& calls : calls_of) count += static_cast<double>(calls.size());
+  for (int round = 0; round < kMostRounds; ++round) {
+    const double lacking = host - duration(times.pieces, T);
+    if (lacking <= kNear * host) return;
+    put_in_order(calls_of, rest += lacking / count, times);
+  }
+}
+
+// Pieces in the order of execution. rest: seconds of the device before each call.
+void SegmentTimer::put_in_order(const std::vector<std::vector<Call>>& calls_of, double rest,
+                                SegmentTimes& times) const {
+  times.pieces.clear();
+  times.awaits.clear();
+  times.releases.clear();
   const auto from = [&](const std::vector<ir::UnitEvent>& events) {
     const auto first = static_cast<int>(range_.first);
     return static_cast<size_t>(std::ranges::lower_bound(events, first, {}, &ir::UnitEvent::instr) - events.begin());
@@ -314,9 +343,9 @@ SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
     std::vector<int> ends;  // of this instruction's calls
     for (const Call& call : calls_of[i - range_.first]) {
       if (call.after >= 0) needs = std::max(needs, ends[static_cast<size_t>(call.after)]);
-      Piece wait = rest, piece = call.piece;
+      Piece wait{.fixed = rest}, piece = call.piece;
       wait.needs = piece.needs = needs;
-      if (rest.fixed > 0) append(times, wait);
+      if (rest > 0) append(times, wait);
       piece.queue = call.queue;
       if (piece.what == Activity::compute) std::tie(piece.first, piece.end) = std::pair(i, i + 1);
       started += call.queue == ir::Queue::collective;
@@ -333,8 +362,6 @@ SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
       times.releases.push_back({times.pieces.size(), segment_.releases[release].unit});
   };
   ir::walk(segment_, piece_, start, end);
-  disturb(times, hardware_.device.lockstep_curve, T);
-  return times;
 }
 
 void Queues::end_first(std::vector<Part>& parts) {
@@ -386,7 +413,7 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
       piece = measured(*table, local, tokens);
     } else {
       const ir::Cost& cost = local.cost;
-      const double narrowest = std::min(cost.narrowest, T);
+      const double narrowest = std::min(cost.narrowest, T * local.share);
       const cost::Work work{.flops = cost.flops_per_token * T,
                             .narrowest = narrowest,
                             .bytes = cost.bytes_per_token * T + cost.bytes_fixed,

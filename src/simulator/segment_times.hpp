@@ -158,6 +158,8 @@ class SegmentTimer {
   cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
   std::vector<Call> calls(size_t instr, Known& known, SegmentTimes& times) const;
   std::vector<Call> calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const;
+  void rest_for_host(const std::vector<std::vector<Call>>& calls_of, double host, i64 T, SegmentTimes& times) const;
+  void put_in_order(const std::vector<std::vector<Call>>& calls_of, double rest, SegmentTimes& times) const;
   static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
   std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
   const cost::Exchange& passed_on(const Keys& passed, TimedKeys& keys, size_t round) const;

@@ -218,6 +218,20 @@ TEST(HardwareFile, devices_may_slow_each_other_down) {
       "my.toml:10: device.alone_speedup = 0.5 must be at least 1 (the devices of a host don't slow each other down).");
 }
 
+// Four devices on as much as two of them can use.
+TEST(HardwareFile, devices_leave_the_others_of_their_host_what_they_lack_without_a_rank) {
+  const std::string key = "launch = \"5 us\"", text = with(key, key + "\nalone_speedup = 2");
+  for (const auto& [ranks, speedup, faster] :
+       {std::tuple(8, 2.0, 1.0), {4, 2.0, 1.0}, {3, 1.5, 4.0 / 3}, {2, 1.0, 2.0}, {1, 1.0, 2.0}}) {
+    const cluster::Device device = hardware_from_toml(text, "my.toml", ranks).device;
+    EXPECT_NEAR(device.alone_speedup, speedup, 1e-12) << ranks;
+    EXPECT_NEAR(device.rates_of(DType::f32).matmul.count, faster * 1e12, 1) << ranks;
+    EXPECT_NEAR(device.rates_of(DType::f32).memory.count, faster * 1e11, 1) << ranks;
+    EXPECT_NEAR(device.launch.count, 5e-6 / faster, 1e-12) << ranks;
+  }
+  EXPECT_EQ(hardware_from_toml(kGood, "my.toml", 1).device, hardware_from_toml(kGood, "my.toml", 8).device);
+}
+
 TEST(HardwareFile, two_devices_may_have_less_than_a_port_between_them) {
   EXPECT_EQ(hardware_from_toml(kGood, "my.toml").intra_host.pair_rate(), BytesPerSecond{1e10});
   const cluster::Hardware pairs = hardware_from_toml(
@@ -406,7 +420,7 @@ TEST(ShippedClusters, their_constants_are_those_of_the_data_sheets) {
   EXPECT_EQ(h100.intra_host.bandwidth, BytesPerSecond{450e9});
   EXPECT_EQ(h100.inter_host->bandwidth, BytesPerSecond{50e9});
   EXPECT_EQ(h200.device.rates_of(DType::bf16).memory, BytesPerSecond{4.8e12});
-  EXPECT_EQ(h200.device.memory, Bytes{141'000'000'000});
+  EXPECT_NEAR(static_cast<double>(h200.device.memory.count), 139.8 * (1 << 30), 1);
 }
 
 /// Lines of a shipped file that give a number without a source above them.

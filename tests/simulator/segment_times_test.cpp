@@ -167,34 +167,45 @@ TEST(SegmentTimes, of_an_operator_are_the_longer_of_arithmetic_and_memory) {
 }
 
 // A segment as long as its host's time for all calls, or as its device's; both, one after the other, where the host
-// waits.
+// waits. Collectives that run beside computing take none of the host's time away.
 TEST(SegmentTimes, are_no_shorter_than_the_host_takes_to_issue_their_calls) {
-  const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2);
-  const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
-  cluster::Hardware hardware = arithmetic_only(1, 2);
-  hardware.intra_host = {{1e-4}, {1e9}, 1, {}};
-  hardware.device.launch = {1e-5};
-  const auto seconds = [&](Activity what) {
-    double sum = 0;
-    for (const Piece& piece : segment_times(stage, stage.forward, 32, {0, 1}, hardware, plans.cluster()).pieces)
-      if (piece.what == what) sum += piece.fixed + 0.5 * piece.per_pair * 32 * 32;
-    return sum;
-  };
-  const double transfers = seconds(Activity::communication), busy = seconds(Activity::compute) + transfers;
-  size_t calls = 0;  // operators and steps of collectives
-  for (const ir::Instr& instr : stage.forward.code)
-    calls += instr.op ? 1 : instr.exchanges[0]->steps.size();  // on one host
-  ASSERT_GT(transfers, 0);
-  const double per_call = busy / static_cast<double>(calls);
-  const auto with_host = [&](double launch, bool waits) {
-    hardware.device.host_launch = {launch};
-    hardware.device.host_waits = waits;
-    EXPECT_DOUBLE_EQ(seconds(Activity::communication), transfers);
-    return seconds(Activity::compute) + transfers;
-  };
-  EXPECT_DOUBLE_EQ(with_host(0.9 * per_call, false), busy) << "the host is ahead";
-  EXPECT_NEAR(with_host(3 * per_call, false), 3 * busy, 1e-12) << "the device waits for the host";
-  EXPECT_NEAR(with_host(0.9 * per_call, true), 1.9 * busy, 1e-12) << "either waits for the other";
+  for (const bool overlap : {false, true}) {
+    const compiler::Plans plans = plans_under({"1,2,1"}, 1, 2, 1, {.overlap = overlap});
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    const ir::Segment& segment = stage.backward;
+    cluster::Hardware hardware = arithmetic_only(1, 2);
+    hardware.intra_host = {{1e-4}, {1e9}, 1, {}};
+    hardware.device.launch = {1e-5};
+    double transfers = 0;
+    const auto seconds = [&](double launch, bool waits) {
+      hardware.device.host_launch = {launch};
+      hardware.device.host_waits = waits;
+      Queues queues;
+      std::vector<Part> parts;
+      transfers = 0;
+      for (const Piece& piece : segment_times(stage, segment, 32, {0, 1}, hardware, plans.cluster()).pieces) {
+        const double alone = piece.fixed + 0.5 * piece.per_pair * 32 * 32;
+        if (piece.what == Activity::communication) transfers += alone;
+        queues.add(piece, alone, parts);
+      }
+      queues.finish(parts);
+      double sum = 0;
+      for (const Part& part : parts) sum += part.seconds;
+      return sum;
+    };
+    const double busy = seconds(0, false), alone = transfers;
+    ASSERT_GT(alone, 0);
+    size_t calls = 0;  // operators, their sums among ranks, and steps of collectives on one host
+    for (const ir::Instr& instr : segment.code)
+      calls += instr.op ? 1 + ir::statistic_sums(stage, instr).has_value() : instr.exchanges[0]->steps.size();
+    const double per_call = busy / static_cast<double>(calls);
+    EXPECT_DOUBLE_EQ(seconds(0.9 * per_call, false), busy) << "the host is ahead";
+    for (const double times : {1.1, 3.0, 30.0})
+      EXPECT_NEAR(seconds(times * per_call, false), times * busy, 1e-8 * times * busy) << "the device waits";
+    EXPECT_DOUBLE_EQ(transfers, alone);
+    const double one_by_one = seconds(0, true);
+    EXPECT_NEAR(seconds(0.9 * per_call, true), one_by_one + 0.9 * busy, 1e-12) << "either waits for the other";
+  }
 }
 
 // Two ranks with half of the features each: for 32 tokens a reduction and a gather of 16 fp32 numbers to the other.
@@ -277,6 +288,31 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
   const double bytes = cost.bytes_after_per_token * 32 + cost.bytes_accumulated;
   EXPECT_NEAR(seconds(1e12) - seconds(1e13), bytes * 0.9e-12, bytes * 1e-16)
       << "products take longer than what they move themselves";
+}
+
+// Of two ranks each has half of the tokens, so a product's narrowest dim is 16 of 32 tokens.
+TEST(SegmentTimes, of_a_head_whose_tokens_are_cut_are_those_of_a_part) {
+  const auto head_of = [](const compiler::Plans& plans) {
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    return std::pair(&stage, std::ranges::find_if(stage.backward.code, [](const ir::Instr& i) {
+      return i.op && i.op->name() == "head_loss";
+    }));
+  };
+  const compiler::Plans one = plans_under({"1,1,1"}, 1, 1), two = plans_under({"ulysses=2"}, 1, 2);
+  const auto [stage, head] = head_of(one);
+  const auto [cut_stage, cut_head] = head_of(two);
+  ASSERT_EQ(ir::local_work(*cut_stage, *cut_head, 0).share, 0.5);
+  EXPECT_GT(ir::local_cost(*stage, *head, 0).bytes_after_per_token, 0);
+  EXPECT_EQ(ir::local_cost(*cut_stage, *cut_head, 0).bytes_after_per_token,
+            0.5 * ir::local_cost(*stage, *head, 0).bytes_after_per_token);
+  cluster::Hardware hardware = arithmetic_only(1, 2);
+  hardware.device.width_curve = {{{16, 0.5}, {32, 1}}};
+  ir::Segment alone{Pass::B, {*cut_head}, {}, {}};
+  alone.code[0].after.clear();
+  const double seconds = segment_times(*cut_stage, alone, 32, {0, 1}, hardware, two.cluster()).pieces[0].fixed;
+  const double narrowest = ir::local_cost(*cut_stage, *cut_head, 0).narrowest;
+  ASSERT_GE(narrowest, 16);
+  EXPECT_NEAR(seconds, 2 * ir::local_cost(*cut_stage, *cut_head, 0).flops_per_token * 32 / 1e9, 1e-12);
 }
 
 TEST(SegmentTimes, of_collectives_count_what_a_rank_takes_over_from_itself) {

@@ -19,6 +19,16 @@ void Embedding::weight_gradient(Graph& graph, const Call& call, const std::vecto
   graph.call_into(std::make_shared<EmbeddingDw>(), {dy[0], call.in[0]}, {accumulator}, "dw");
 }
 
+// Of the table a row for each token is read, of its gradient read and written; the others stay where they are.
+Cost Embedding::cost(std::span<const Type> in, std::span<const Type> out) const {
+  return memory_bound(std::vector{in[0], out[0], out[0]}, {});
+}
+
+Cost EmbeddingDw::cost(std::span<const Type> in, std::span<const Type> out) const {
+  const Type row = tokens_by(out[0].dtype, out[0].shape.size[1], {});
+  return memory_bound(std::vector{in[0], in[1], row, row}, {});
+}
+
 // Numbers of rows; the same within the table, and the rows, or which of them other ranks have, in three steps.
 i64 Embedding::temporaries(std::span<const Type> in, std::span<const Type> out, i64 tokens) const {
   const i64 numbers = copy_bytes(in[0], tokens, DType::i64);

@@ -14,6 +14,7 @@ class Embedding final : public Operator {
   std::vector<int> input_gradient(Graph&, const Call&, const std::vector<int>& dy,
                                   std::vector<int>& existing) const override;
   void weight_gradient(Graph&, const Call&, const std::vector<int>& dy) const override;
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "T, v h -> T h"; }
@@ -25,6 +26,7 @@ class EmbeddingDw final : public Operator {
  public:
   EmbeddingDw() : Operator("embedding_dw") {}
   std::vector<Type> shape(std::span<const Type>) const override { return {}; }
+  Cost cost(std::span<const Type> in, std::span<const Type> out) const override;
 
  protected:
   std::string labels(const LayoutQuery&) const override { return "~T h, T -> v h"; }

@@ -26,6 +26,17 @@ TEST(EmbeddingDw, wants_all_tokens_where_its_rows_are_cut_and_is_partial_where_t
   EXPECT_EQ(copies.gives[0], cut({{}, {}}, {0}));
 }
 
+TEST(Embedding, costs_the_rows_of_its_tokens_and_not_the_table) {
+  const std::vector<Type> in = {per_token(DType::i64), matrix(100, 64)}, out = {tokens_by(DType::bf16, 64, {})};
+  const Cost rows = Embedding().cost(in, out);
+  EXPECT_EQ(rows.bytes_per_token, 8 + 2 * 64 * 2);
+  EXPECT_EQ(rows.bytes_fixed, 0);
+  const Type table{DType::f32, in[1].shape};
+  const Cost gradients = EmbeddingDw().cost(std::vector{out[0], in[0]}, std::vector{table});
+  EXPECT_EQ(gradients.bytes_per_token, 64 * 2 + 8 + 2 * 64 * 4) << "read and written in the accumulator's dtype";
+  EXPECT_EQ(gradients.bytes_fixed, 0);
+}
+
 TEST(Embedding, has_no_gradient_for_indices_and_one_accumulating_call_for_the_table) {
   Graph graph(precision_from("bf16"));
   const int table = graph.add_param({"table", {{10, 4}, {}}, 0, "", {}, {}, {}});
