@@ -19,8 +19,8 @@ def _parser():
                                               "and options does nothing, or goes on where the first one was "
                                               "interrupted.")
     command.add_argument("--input", nargs="+", required=True, action="extend", metavar="PATH",
-                         help="folders of text files, or files: text, .jsonl, .jsonl.gz, .jsonl.zst, .parquet; "
-                         "a document is a file or a row")
+                         help="folders of text files, or files: text, .jsonl, .jsonl.gz, .jsonl.zst, .json.gz, "
+                         ".json.zst, .parquet; a document is a file or a row")
     command.add_argument("--tokenizer", required=True, metavar="FILE|train:VOCAB",
                          help="Hugging Face tokenizer.json, or train:8192 to train a byte-level BPE of that size on "
                               "the inputs")

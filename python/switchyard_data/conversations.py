@@ -8,7 +8,7 @@ import jinja2.ext
 import jinja2.sandbox
 
 from . import DataError
-from .inputs import Document
+from .inputs import MESSAGES_KEYS, Document
 
 ANSWERS = "assistant"  # role of the messages that count
 BEGIN, END = "\ufdd0", "\ufdd1"  # around what a template marks as an answer; Unicode keeps both for such uses
@@ -53,7 +53,7 @@ class Conversations:
     reads_files = False
 
     def __init__(self, template, special_tokens, key=None):
-        self.keys = (key or "messages",)
+        self.keys = (key,) if key else MESSAGES_KEYS
         self._special_tokens = special_tokens
         self._marks = "endgeneration" in template
         try:
@@ -73,7 +73,7 @@ class Conversations:
                             "of the messages with --text-key.")
         if not messages:
             return Document("", [])
-        tools = row.get("tools")
+        messages, tools = [_without_nulls(message) for message in messages], _tools(row.get("tools"), where)
         text = self._render(messages, tools, where)
         try:
             text.encode("utf-8")
@@ -108,6 +108,24 @@ class Conversations:
                                 "template of your own ({% generation %}) and name it with --chat-template.")
             answers.append((len(before), len(before) + _answer_size(through[len(before):], message.get("content"))))
         return answers
+
+
+def _without_nulls(message):
+    """In a table, all messages have the keys that one of them has, and templates ask which are there."""
+    return {key: value for key, value in message.items() if value is not None or key == "content"}
+
+
+def _tools(tools, where):
+    """A list of tools, which a table may have as JSON; None if there are none."""
+    if isinstance(tools, str) and tools.strip():
+        try:
+            tools = json.loads(tools)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"{where}: \"tools\" is text, but not valid JSON ({error}). Fix or delete the row."
+                            ) from error
+        if not isinstance(tools, list):
+            raise DataError(f"{where}: \"tools\" is not a list. Fix or delete the row.")
+    return tools or None
 
 
 def _answer_size(rendered, content):

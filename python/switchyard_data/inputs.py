@@ -1,4 +1,4 @@
-"""Reads documents from folders of text files, single files, .jsonl (.gz, .zst) and .parquet."""
+"""Reads documents from folders of text files, single files, files of JSON lines and .parquet."""
 
 import dataclasses
 import io
@@ -15,10 +15,13 @@ import pyarrow.parquet
 
 from . import DataError
 
-ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
+# Published data in .json.gz and .json.zst has a JSON object in each line.
+ROW_SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json.gz", ".json.zst", ".parquet")
+TABLE_SUFFIXES = (".csv", ".tsv")
 SKIPPED_FOLDERS = ("__pycache__", "site-packages", "dist-packages", "node_modules")
 PARQUET_ROWS = 1024  # read at a time
 TEXT_KEYS = ("text", "content")  # where the text of a row is looked for, unless a key is given
+MESSAGES_KEYS = ("messages",)  # where the messages of a conversation are looked for
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,8 +157,8 @@ class Documents:
         if done:
             return
         if not self.rows.reads_files:
-            raise DataError(f"{file.path}: no file with rows. --messages reads .jsonl, .jsonl.gz, .jsonl.zst and "
-                            ".parquet; leave others out with --suffix.")
+            raise DataError(f"{file.path}: no file with rows. --messages reads {', '.join(ROW_SUFFIXES)}; leave others "
+                            "out with --suffix.")
         try:
             data = file.path.read_bytes()
         except OSError as error:
@@ -174,19 +177,25 @@ class Documents:
         yield Document(text), file.size
 
     def _refuse_rows(self, file, text):
-        """Rows in a file whose name doesn't say so: their keys and braces would be part of the text. A single object in
-        a folder may well be a text, as in a corpus of programs."""
+        """Rows in a file whose name doesn't say so: their keys and braces would be part of the text. A single object or
+        a table in a folder may well be a text, as in a corpus of programs."""
+        if (file.named and file.path.name.lower().endswith(TABLE_SUFFIXES)) or self._like_rows(file, text):
+            raise DataError(f"{file.path}: it holds rows, but is not one of {', '.join(ROW_SUFFIXES)}, from which they "
+                            "are read. Write one JSON object per line, and let the file's name end in .jsonl.")
+
+    def _like_rows(self, file, text):
         if not text.startswith(("{", "[")):
-            return
+            return False
         if file.named and text[0] == "[":
             rows = _json_of(text) or []
         else:
             rows = [_json_of(line.group()) for line in itertools.islice(re.finditer(r"\S.*", text), 2)]
-        if len(rows) > (0 if file.named else 1) and all(
-                isinstance(row, dict) and any(isinstance(row.get(key), str) for key in self.rows.keys)
-                for row in rows):
-            raise DataError(f"{file.path}: it holds rows, but is not one of {', '.join(ROW_SUFFIXES)}, from which they "
-                            "are read. Write one JSON object per line, and let the file's name end in .jsonl.")
+        if not all(isinstance(row, dict) for row in rows):
+            return False
+        if file.named and len(rows) > 1 and file.path.suffix == ".json":
+            return True  # whatever their keys
+        return len(rows) > (0 if file.named else 1) and all(
+            any(isinstance(row.get(key), str) for key in self.rows.keys) for row in rows)
 
     def _lines(self, file, done):
         try:
@@ -222,7 +231,9 @@ class Documents:
                 return key
         sought = " or ".join(f'"{key}"' for key in self.rows.keys)
         seen = ", ".join(f'"{name}"' for name in names) or "none"
-        raise DataError(f"{where}: no key {sought}; its keys are {seen}. Name the right one with --text-key.")
+        conversations = self.rows.keys != MESSAGES_KEYS and any(key in names for key in MESSAGES_KEYS)
+        remedy = "Prepare conversations with --messages" if conversations else "Name the right one with --text-key"
+        raise DataError(f"{where}: no key {sought}; its keys are {seen}. {remedy}.")
 
     def _parquet(self, file, done):
         try:

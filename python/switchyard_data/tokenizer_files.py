@@ -13,6 +13,7 @@ from . import DataError
 CONFIG, SPECIAL_TOKENS, CHAT_TEMPLATE = "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"
 COMPANIONS = (CONFIG, SPECIAL_TOKENS, "added_tokens.json", CHAT_TEMPLATE, "chat_template.json")
 SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")  # of tokenizers that are written in Python
+LFS_POINTER = "version https://git-lfs"  # how the text that Git LFS puts in place of a file begins
 MOST_TOKENS = 1 << 31  # token files hold signed 32-bit integers
 
 
@@ -122,7 +123,11 @@ def load(path):
                         "as hf download NAME --local-dir FOLDER makes it of a model on the hub, or train:8192 to train "
                         "one on the inputs.")
     with told(f"--tokenizer {path}: not a Hugging Face tokenizer.json"):
-        tokenizer = Tokenizer.from_str(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        if text.startswith(LFS_POINTER):
+            raise DataError(f"--tokenizer {path}: it is only a pointer to the file, by Git LFS. Fetch the file with "
+                            "git lfs pull.")
+        tokenizer = Tokenizer.from_str(text)
         tokenizer.no_padding()
         tokenizer.no_truncation()
         size = vocabulary_size(tokenizer)
@@ -131,7 +136,22 @@ def load(path):
                         "Take a tokenizer with a smaller vocabulary."
                         if size else f"--tokenizer {path}: its vocabulary is empty. Take another, or train:8192 to "
                                      "train one on the inputs.")
-    return TokenizerFiles(tokenizer, _companions(folder) if folder else {})
+    files = TokenizerFiles(tokenizer, _companions(folder) if folder else {})
+    if folder and files.declared("eos_token") is None and (token := _token_of_model(folder, tokenizer)):
+        files.declare("eos_token", token)
+    return files
+
+
+def _token_of_model(folder, tokenizer):
+    """The token that ends a text by the model's config.json, as GPT-2's says it; None if there is none. An ordinary
+    token comes from a default of transformers and not from the tokenizer."""
+    try:
+        ids = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("eos_token_id")
+    except (OSError, ValueError, RecursionError, AttributeError):
+        return None
+    first = ids[0] if isinstance(ids, list) and ids else ids
+    token = tokenizer.get_added_tokens_decoder().get(first) if type(first) is int else None
+    return token.content if token and token.special else None
 
 
 def _companions(folder):

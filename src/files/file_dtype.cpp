@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <iterator>
 
 #include "base/bfloat16.hpp"
 #include "base/errors.hpp"
@@ -11,6 +12,25 @@
 namespace switchyard::files {
 
 namespace {
+
+struct TypeRow {
+  FileDType type;
+  std::string_view name;  // in the header
+  i64 bytes;
+};
+constexpr TypeRow kTypes[] = {
+    {FileDType::f64, "F64", 8},      {FileDType::f32, "F32", 4},         {FileDType::bf16, "BF16", 2},
+    {FileDType::f16, "F16", 2},      {FileDType::i64, "I64", 8},         {FileDType::i32, "I32", 4},
+    {FileDType::u64, "U64", 8},      {FileDType::u32, "U32", 4},         {FileDType::i16, "I16", 2},
+    {FileDType::u16, "U16", 2},      {FileDType::i8, "I8", 1},           {FileDType::u8, "U8", 1},
+    {FileDType::boolean, "BOOL", 1}, {FileDType::f8_e5m2, "F8_E5M2", 1}, {FileDType::f8_e4m3, "F8_E4M3", 1},
+};
+
+const TypeRow& row_of(FileDType type) {
+  const auto* row = std::ranges::find(kTypes, type, &TypeRow::type);
+  check(row != std::end(kTypes), "unknown file dtype");
+  return *row;
+}
 
 /// 1 sign bit, 5 of exponent (bias 15), 10 of fraction. Source: IEEE 754 binary16.
 struct Half {
@@ -75,38 +95,14 @@ bool convert_any(FileDType from, std::span<const std::byte> in, DType to, std::s
 
 }  // namespace
 
-i64 size_of(FileDType type) {
-  switch (type) {
-    case FileDType::f64:
-    case FileDType::i64:
-      return 8;
-    case FileDType::f32:
-    case FileDType::i32:
-      return 4;
-    case FileDType::bf16:
-    case FileDType::f16:
-      return 2;
-  }
-  throw InternalError("size_of: unknown file dtype");
+std::optional<FileDType> file_dtype_from(std::string_view name) {
+  const auto* row = std::ranges::find(kTypes, name, &TypeRow::name);
+  return row == std::end(kTypes) ? std::nullopt : std::optional(row->type);
 }
 
-std::string_view name_of(FileDType type) {
-  switch (type) {
-    case FileDType::f64:
-      return "F64";
-    case FileDType::f32:
-      return "F32";
-    case FileDType::bf16:
-      return "BF16";
-    case FileDType::f16:
-      return "F16";
-    case FileDType::i64:
-      return "I64";
-    case FileDType::i32:
-      return "I32";
-  }
-  throw InternalError("name_of: unknown file dtype");
-}
+i64 size_of(FileDType type) { return row_of(type).bytes; }
+
+std::string_view name_of(FileDType type) { return row_of(type).name; }
 
 FileDType stored_as(DType type) {
   switch (type) {

@@ -152,11 +152,19 @@ std::pair<const char*, std::string> scaling_type(const Keys& scaling) {
   return {key, "default"};
 }
 
+/// The context before scaling may also stand beside the object, where newer versions of transformers look first.
+void refuse_other_context(const Keys& keys, const config::RopeScaling& scaling) {
+  const char* const key = "original_max_position_embeddings";
+  if (has_original_context(scaling) && !by_document(scaling))
+    refuse_other(keys, key, static_cast<double>(keys.count(key, 0)) == scaling.original_context,
+                 "\"rope_scaling\" or \"max_position_embeddings\"");
+}
+
 void read_rope(const Keys& keys, ModelConfig& model) {
   // Newer configurations keep theta and scaling together.
   const auto parameters = keys.object("rope_parameters");
   model.rope_theta = (parameters && !keys.has("rope_theta") ? *parameters : keys).number("rope_theta", 10000);
-  const auto scaling = keys.has("rope_scaling") ? keys.object("rope_scaling") : parameters;
+  const auto scaling = keys.object("rope_scaling");
   for (const auto& object : {std::optional(keys), parameters, scaling}) {
     if (!object) continue;
     if (object->number("partial_rotary_factor", 1) != 1) object->refuse("partial_rotary_factor", "only 1 is supported");
@@ -164,9 +172,16 @@ void read_rope(const Keys& keys, ModelConfig& model) {
     for (const char* layers : {"full_attention", "sliding_attention"})
       if (object->has(layers)) object->refuse(layers, "only one rotation for all layers is supported");
   }
-  if (!scaling) return;
-  const auto [key, type] = scaling_type(*scaling);
-  if (type != "default") model.rope_scaling = read_scaling(*scaling, key, type, model.max_positions);
+  const auto read = [&](const Keys& object) {
+    const auto [key, type] = scaling_type(object);
+    return type == "default" ? config::RopeScaling() : read_scaling(object, key, type, model.max_positions);
+  };
+  if (parameters) model.rope_scaling = read(*parameters);
+  if (scaling) {
+    model.rope_scaling = read(*scaling);
+    refuse_other(keys, "rope_parameters", !parameters || read(*parameters) == model.rope_scaling, "\"rope_scaling\"");
+  }
+  refuse_other_context(keys, model.rope_scaling);
 }
 
 /// Attention sees the whole document. Mistral's window of all layers bounds the context; windows of some layers are
@@ -218,13 +233,20 @@ ModelConfig read_rotary(const Keys& keys, const RotaryFamily& family) {
   return model;
 }
 
+/// A size of GPT-2, which transformers also takes by the name that other families have for it.
+i64 gpt2_size(const Keys& keys, const char* key, const char* other, i64 absent) {
+  const i64 size = keys.count(key, keys.count(other, absent));
+  refuse_other(keys, other, keys.count(other, size) == size, fmt::format("\"{}\"", key));
+  return size;
+}
+
 ModelConfig read_gpt2(const Keys& keys) {
   ModelConfig model = config::family_defaults(Family::gpt2);
   model.vocab_size = keys.count("vocab_size", 50257);
-  model.max_positions = keys.count("n_positions", 1024);
-  model.hidden_size = keys.count("n_embd", 768);
-  model.layers = keys.count("n_layer", 12);
-  model.heads = model.kv_heads = keys.count("n_head", 12);
+  model.max_positions = gpt2_size(keys, "n_positions", "max_position_embeddings", 1024);
+  model.hidden_size = gpt2_size(keys, "n_embd", "hidden_size", 768);
+  model.layers = gpt2_size(keys, "n_layer", "num_hidden_layers", 12);
+  model.heads = model.kv_heads = gpt2_size(keys, "n_head", "num_attention_heads", 12);
   if (model.heads < 1) keys.refuse("n_head", "it must be at least 1");
   model.head_dim = model.hidden_size / model.heads;
   if (model.head_dim * model.heads != model.hidden_size) keys.refuse("n_embd", "it must be a multiple of n_head");
@@ -274,8 +296,9 @@ json gpt2_json(const ModelConfig& model) {
           {"resid_pdrop", model.dropout}};
 }
 
-json scaling_json(const config::RopeScaling& scaling) {
-  json result = {{"rope_type", config::name_of(scaling.type)}, {"factor", scaling.factor}};
+/// type_key: under which the family's configuration expects the type.
+json scaling_json(const config::RopeScaling& scaling, const char* type_key) {
+  json result = {{type_key, config::name_of(scaling.type)}, {"factor", scaling.factor}};
   if (scaling.type == config::RopeScalingType::linear || scaling.type == config::RopeScalingType::dynamic)
     return result;
   result["original_max_position_embeddings"] = static_cast<i64>(scaling.original_context);
@@ -309,7 +332,8 @@ json rotary_json(const ModelConfig& model, const RotaryFamily& family) {
                  {"rope_theta", model.rope_theta},
                  {"rope_scaling", nullptr},
                  {"attention_dropout", 0.0}};
-  if (model.rope_scaling.factor != 0) result["rope_scaling"] = scaling_json(model.rope_scaling);
+  if (model.rope_scaling.factor != 0)
+    result["rope_scaling"] = scaling_json(model.rope_scaling, model.family == Family::olmo2 ? "type" : "rope_type");
   if (model.family == Family::llama) {
     result["attention_bias"] = model.qkv_bias;
     result["mlp_bias"] = model.mlp_bias;
@@ -368,6 +392,9 @@ ModelConfig hf_config_from_json(const std::string& text, const std::string& orig
     if (family == nullptr) keys.refuse("model_type", "supported are llama, mistral, qwen2, qwen3, gpt2 and olmo2");
     model = read_rotary(keys, *family);
   }
+  if (keys.has("auto_map"))
+    keys.refuse("auto_map", fmt::format("the model has code of its own; remove the key if that computes a {}", type));
+  if (!keys.flag("is_causal", true)) keys.refuse("is_causal", "only true is supported");
   try {
     config::validate(model);
   } catch (const UserError& error) {
@@ -385,7 +412,19 @@ std::filesystem::path hf_config_file(const std::filesystem::path& path) {
         "hf download NAME --local-dir FOLDER. If a run started from it and it is gone, take what the run has: --set "
         "model.path=RUN/checkpoints/step-.../model.",
         path.string());
-  return type == std::filesystem::file_type::directory ? path / "config.json" : path;
+  if (type != std::filesystem::file_type::directory) return path;
+  const auto has = [&](const char* name) { return std::filesystem::exists(path / name, unknown); };
+  if (!has("config.json") && has("adapter_config.json"))
+    user_error(
+        "{}: it holds an adapter (adapter_config.json), not a model. Merge it into its model, in Python with the "
+        "package peft: AutoPeftModelForCausalLM.from_pretrained('{}').merge_and_unload().save_pretrained(FOLDER)",
+        path.string(), path.string());
+  if (!has("config.json") && has("snapshots"))
+    user_error(
+        "{}: it is a model in the cache of Hugging Face's hub, whose files are in a folder of its snapshots/. "
+        "Give that folder.",
+        path.string());
+  return path / "config.json";
 }
 
 ModelConfig read_hf_config(const std::filesystem::path& path) {
@@ -399,10 +438,15 @@ std::string to_hf_config(const ModelConfig& model, DType dtype, const std::optio
     const json fresh = std::move(result), old = json_of(hf_config_from_json(*before, "config.json"));
     result = json::parse(*before);
     const auto changed = [&](const std::string& key) { return fresh.value(key, json()) != old.value(key, json()); };
-    const bool rope = changed("rope_theta") || changed("rope_scaling");
+    // Scaling that does not tell its original context takes it from max_position_embeddings.
+    const bool rope = changed("rope_theta") || changed("rope_scaling") ||
+                      (changed("max_position_embeddings") && has_original_context(model.rope_scaling));
     if (rope) result.erase("rope_parameters");  // the newer form of both
     for (const auto& [key, value] : fresh.items())
       if (changed(key) || (rope && key.starts_with("rope_"))) result[key] = value;
+    if (result.contains("rope_parameters"))  // which older versions of transformers don't read
+      for (const char* key : {"rope_theta", "rope_scaling"})
+        if (result.value(key, json()).is_null()) result[key] = fresh.value(key, json());
     result["architectures"] = fresh["architectures"];  // a base model's are those of a model without a head
   }
   for (const char* key : {"bos_token_id", "eos_token_id"})

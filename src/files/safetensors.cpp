@@ -4,6 +4,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "base/errors.hpp"
 
@@ -15,15 +16,9 @@ using nlohmann::json;
 
 constexpr i64 kLengthBytes = 8;
 constexpr i64 kMostHeaderBytes = 100'000'000;  // the format's own limit
+constexpr std::string_view kPointer =
+    "version https://git-lfs";  // how the text that Git LFS puts in place of a file begins
 constexpr const char* kDamaged = "The file is damaged or not complete: copy or download it again.";
-
-std::optional<FileDType> dtype_from(const std::string& name) {
-  for (const auto type :
-       {FileDType::f64, FileDType::f32, FileDType::bf16, FileDType::f16, FileDType::i64, FileDType::i32}) {
-    if (name == name_of(type)) return type;
-  }
-  return std::nullopt;
-}
 
 /// A JSON number that fits; nothing for another type, sign or size.
 std::optional<i64> count_from(const json& value) {
@@ -62,7 +57,7 @@ TensorInfo tensor_from(const std::string& name, const json& value, const std::st
                origin, name, kDamaged);
   }
   const std::string type_name = value["dtype"].get<std::string>();
-  const auto dtype = dtype_from(type_name);
+  const auto dtype = file_dtype_from(type_name);
   if (!dtype) {
     user_error("{}: tensor \"{}\" has dtype \"{}\". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.",
                origin, name, type_name);
@@ -123,6 +118,8 @@ json parse_json(std::span<const std::byte> bytes, const std::string& origin) {
 i64 TensorInfo::elements() const { return (end - begin) / size_of(dtype); }
 
 TensorHeader parse_header(std::span<const std::byte> prefix, i64 file_size, const std::string& origin) {
+  if (std::string_view(reinterpret_cast<const char*>(prefix.data()), prefix.size()).starts_with(kPointer))
+    user_error("{}: it is only a pointer to the file, by Git LFS. Fetch the file with git lfs pull.", origin);
   if (file_size < kLengthBytes || prefix.size() < static_cast<size_t>(kLengthBytes)) {
     user_error("{}: {} bytes are too few for a safetensors file. {}", origin, file_size, kDamaged);
   }
@@ -216,6 +213,13 @@ TensorFolder TensorFolder::open(const std::filesystem::path& folder) {
     return result;
   }
   const auto index = folder / "model.safetensors.index.json";
+  for (const char* name : {"pytorch_model.bin", "pytorch_model.bin.index.json"})
+    if (!std::filesystem::exists(index) && std::filesystem::exists(folder / name))
+      user_error(
+          "{}: its weights are in {}, and not in safetensors. Write them so in Python, with the package transformers: "
+          "from transformers import AutoModelForCausalLM; AutoModelForCausalLM.from_pretrained('{}', dtype='auto')"
+          ".save_pretrained(FOLDER)",
+          folder.string(), name, folder.string());
   if (!std::filesystem::exists(index)) {
     user_error(
         "{}: neither model.safetensors nor model.safetensors.index.json is there. Give a Hugging Face folder with "

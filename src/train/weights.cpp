@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "base/errors.hpp"
 #include "base/random.hpp"
@@ -75,7 +77,8 @@ at::Tensor tensor_of(const files::TensorFolder& folder, const std::string& name)
       type = at::kHalf;
       break;
     default:
-      user_error("tensor \"{}\" holds integers; weights are F64, F32, BF16 or F16. Export the model again.", name);
+      user_error("{}: tensor \"{}\" is {}; weights are F64, F32, BF16 or F16. Export the model again.",
+                 folder.path().string(), name, files::name_of(info.dtype));
   }
   // The mapped file is only read; from_blob takes a pointer to non-const.
   void* data = const_cast<std::byte*>(folder.data(name).data());
@@ -87,6 +90,50 @@ std::string name_in(const files::TensorFolder& folder, const std::string& name) 
   if (folder.contains(name)) return name;
   const std::string bare = name.substr(name.find('.') + 1);
   return folder.contains(bare) ? bare : name;
+}
+
+constexpr const char* kHead = "lm_head.weight";
+
+/// Files that older versions of transformers wrote have masks and frequencies, which follow from config.json.
+bool is_constant(const std::string& name) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+/// A tensor of the transformer or the head that the model has no place for, such as a bias, is part of a function that
+/// config.json does not tell. What is beside them (a value head) is not.
+void refuse_leftovers(const ir::Graph& graph, const files::TensorFolder& folder) {
+  const auto part_of = [](const std::string& name) { return name.substr(0, name.find('.')); };
+  std::set<std::string> read{kHead}, parts{part_of(kHead)};
+  for (const ir::Param& param : graph.params()) {
+    const std::string name = name_in(folder, param.file.name);
+    read.insert(name);
+    parts.insert(part_of(name));
+  }
+  std::vector<std::string> left = folder.names();
+  std::erase_if(left, [&](const std::string& name) {
+    return read.contains(name) || is_constant(name) || !parts.contains(part_of(name));
+  });
+  if (left.empty()) return;
+  user_error(
+      "{}: config.json describes a model without tensor \"{}\"{}. Use the config.json that belongs to these weights.",
+      folder.path().string(), left.front(),
+      left.size() == 1 ? "" : fmt::format(" and {} further ones that are there", left.size() - 1));
+}
+
+/// Some versions of transformers compute with such a head, others with the embedding.
+void refuse_another_head(const ir::Graph& graph, const files::TensorFolder& folder) {
+  const auto is_head = [](const ir::Param& param) { return param.file.name == kHead; };
+  if (!folder.contains(kHead) || std::ranges::any_of(graph.params(), is_head)) return;
+  const auto table = std::ranges::find_if(graph.params(), [](const ir::Param& param) {
+    return !param.roles.empty() && param.roles.front() == layout::DimRole::vocabulary;
+  });
+  check(table != graph.params().end(), "a model without an embedding");
+  const at::Tensor embedding = from_file_tensor(*table, folder), head = tensor_of(folder, kHead);
+  if (head.sizes() == embedding.sizes() && head.to(embedding.scalar_type()).equal(embedding)) return;
+  user_error(
+      "{}: config.json ties the head to the embedding (tie_word_embeddings), but \"{}\" differs from \"{}\". Set it to "
+      "false there to train both, or remove the tensor.",
+      folder.path().string(), kHead, name_in(folder, table->file.name));
 }
 
 }  // namespace
@@ -124,6 +171,8 @@ runtime::Home::Initial weights_from(const ir::Graph& graph, const std::string& f
   const auto tensors = std::make_shared<files::TensorFolder>(files::TensorFolder::open(folder));
   for (const ir::Param& param : graph.params())
     from_file_tensor(param, *tensors);  // all errors before anything is allocated
+  refuse_leftovers(graph, *tensors);
+  refuse_another_head(graph, *tensors);
   return [&graph, tensors](int index, const layout::Box& box, at::Tensor values) {
     const ir::Param& param = graph.param(index);
     values.copy_(runtime::view_of(from_file_tensor(param, *tensors), layout::whole(param.shape.size), box));

@@ -22,6 +22,9 @@ std::vector<To> converted(FileDType from, const std::vector<From>& in, DType to)
 TEST(FileDType, knows_size_and_name_of_each_type) {
   EXPECT_EQ(size_of(FileDType::f16), 2);
   EXPECT_EQ(name_of(FileDType::f16), "F16");
+  EXPECT_EQ(size_of(FileDType::boolean), 1);
+  EXPECT_EQ(file_dtype_from("U16"), FileDType::u16);
+  EXPECT_EQ(file_dtype_from("f16"), std::nullopt);
   for (const DType type : {DType::f64, DType::f32, DType::bf16, DType::i64, DType::i32}) {
     EXPECT_EQ(size_of(stored_as(type)), switchyard::size_of(type));
   }

@@ -152,8 +152,20 @@ TEST(ReadHfConfig, reads_biases_activations_and_rotary_settings) {
   EXPECT_EQ(scaling_of(R"("type":"dynamic","factor":2,"original_max_position_embeddings":24)"),
             (config::RopeScaling{.factor = 2, .original_context = 96, .type = RopeScalingType::dynamic}));
   EXPECT_EQ(parse(R"({"model_type":"llama","rope_scaling":{"rope_type":"default"}})").rope_scaling.factor, 0);
+  EXPECT_EQ(parse(R"({"model_type":"llama","rope_theta":null,"rope_parameters":{"rope_theta":77.5}})").rope_theta,
+            77.5);
   EXPECT_EQ(scaling_of(R"("type":"linear","rope_type":"linear","factor":2,"beta_fast":3,"mscale":4)").beta_fast, 32)
       << "as transformers ignores the keys of other types";
+}
+
+TEST(ReadHfConfig, takes_the_sizes_of_gpt2_by_their_other_names) {
+  const ModelConfig gpt2 = parse(R"({"model_type":"gpt2","hidden_size":1024,"num_attention_heads":16,)"
+                                 R"("num_hidden_layers":3,"max_position_embeddings":77,"n_layer":3})");
+  EXPECT_EQ(gpt2.hidden_size, 1024);
+  EXPECT_EQ(gpt2.heads, 16);
+  EXPECT_EQ(gpt2.layers, 3);
+  EXPECT_EQ(gpt2.max_positions, 77);
+  EXPECT_EQ(gpt2.ffn_size, 4096);
 }
 
 TEST(ReadHfConfig, keeps_the_window_of_a_mistral) {
@@ -224,6 +236,18 @@ TEST(ReadHfConfig, names_the_key_that_is_not_supported_and_what_is) {
          R"("rope_scaling.rope_theta" is 7: another "rope_theta" says something else)");
   expect(R"("model_type":"llama","rope_scaling":{"type":"yarn","factor":2,"attention_factor":0})",
          R"("rope_scaling.attention_factor" is 0: it must be above 0.)");
+  expect(R"("model_type":"gpt2","n_head":12,"num_attention_heads":16)",
+         R"("num_attention_heads" is 16: "n_head" says something else; remove one of them.)");
+  expect(R"("model_type":"llama","rope_scaling":{"type":"linear","factor":2},)"
+         R"("rope_parameters":{"rope_type":"linear","factor":4})",
+         R"("rope_parameters" is {"factor":4,"rope_type":"linear"}: "rope_scaling" says something else)");
+  expect(R"("model_type":"qwen2","original_max_position_embeddings":4096,"rope_scaling":{"type":"yarn","factor":4})",
+         R"("original_max_position_embeddings" is 4096: "rope_scaling" or "max_position_embeddings" says something)");
+  expect(R"("model_type":"qwen2","is_causal":false)", R"("is_causal" is false: only true is supported.)");
+  expect(
+      R"("model_type":"mistral","sliding_window":null,"auto_map":{"AutoModel":"modeling_x.X"})",
+      R"("auto_map" is {"AutoModel":"modeling_x.X"}: the model has code of its own; remove the key if that computes a )"
+      "mistral.");
   expect(R"("model_type":"llama","quantization_config":{})", R"("quantization_config" is {}: quantized weights)");
 }
 
@@ -248,6 +272,17 @@ TEST(ReadHfConfig, names_the_key_of_a_wrong_type) {
 TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
   EXPECT_THAT(refusal(R"({"model_type":"llama","num_key_value_heads":5})"),
               HasSubstr("config.json: model.heads = 32 is not a multiple of kv_heads = 5."));
+}
+
+TEST(ReadHfConfig, of_an_adapter_or_a_cache_of_the_hub_says_what_to_do) {
+  const Scratch scratch;
+  std::filesystem::create_directories(scratch / "adapter");
+  put(scratch / "adapter/adapter_config.json", "{}");
+  EXPECT_THAT(message_of<UserError>([&] { read_hf_config(scratch / "adapter"); }),
+              HasSubstr(": it holds an adapter (adapter_config.json), not a model. Merge it into its model"));
+  std::filesystem::create_directories(scratch / "models--owner--name/snapshots/0123");
+  EXPECT_THAT(message_of<UserError>([&] { read_hf_config(scratch / "models--owner--name"); }),
+              HasSubstr("whose files are in a folder of its snapshots/. Give that folder."));
 }
 
 TEST(ReadHfConfig, of_a_name_on_the_hub_says_that_it_must_be_downloaded) {
@@ -287,7 +322,8 @@ TEST(ToHfConfig, keeps_the_keys_that_the_model_came_with_except_where_it_changed
   json expected = json::parse(before);
   expected["architectures"] = {"LlamaForCausalLM"};
   expected["torch_dtype"] = expected["dtype"] = "float32";
-  expected["bos_token_id"] = nullptr;
+  expected["bos_token_id"] = expected["rope_scaling"] = nullptr;
+  expected["rope_theta"] = 5e5;  // in the older form, too
   EXPECT_EQ(same, expected);
   model.max_positions = 9999;
   model.rope_scaling = {.factor = 4, .low_freq_factor = 1, .high_freq_factor = 2, .original_context = 64};
@@ -295,6 +331,17 @@ TEST(ToHfConfig, keeps_the_keys_that_the_model_came_with_except_where_it_changed
   EXPECT_EQ(parse(changed), model);
   EXPECT_EQ(json::parse(changed).at("rope_theta"), 5e5) << "which was beside the scaling that has changed";
   EXPECT_EQ(json::parse(changed).at("pretraining_tp"), 2);
+}
+
+TEST(ToHfConfig, says_the_original_context_of_yarn_where_the_longest_document_no_longer_does) {
+  const std::string before = R"({"model_type": "qwen2", "max_position_embeddings": 64, "rope_theta": 1000000,
+                                 "rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1}})";
+  ModelConfig model = parse(before);
+  EXPECT_EQ(json::parse(to_hf_config(model, DType::f32, before)).at("rope_scaling").size(), 3u) << "as it was";
+  model.max_positions = 256;  // as a job of this context has it
+  const std::string after = to_hf_config(model, DType::f32, before);
+  EXPECT_EQ(parse(after), model);
+  EXPECT_EQ(json::parse(after).at("rope_scaling").at("original_max_position_embeddings"), 64);
 }
 
 TEST(ToHfConfig, says_the_original_context_of_dynamic_scaling_where_transformers_reads_it) {
@@ -345,9 +392,10 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
   if (!std::filesystem::exists(python())) GTEST_SKIP() << "no Python environment";
   const Scratch scratch;
   const std::string script = python() + " " SWITCHYARD_SOURCE "/tests/files/hugging_face.py ";
-  const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3");
+  const std::string made = output_of(script + "make " + scratch.path().string() + " llama mistral qwen3 olmo2");
   ASSERT_THAT(made, testing::EndsWith("exit 0\n"));
-  std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3"};
+  std::vector<std::filesystem::path> models{scratch / "llama", scratch / "mistral", scratch / "qwen3",
+                                            scratch / "olmo2"};
   for (const char* name : {"llama-gqa", "llama-tied", "llama3-rope", "llama-dynamic", "llama-linear", "qwen2",
                            "qwen3-yarn", "gpt2", "olmo2"})
     models.push_back(kFixtures / name);

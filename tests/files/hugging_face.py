@@ -14,6 +14,7 @@ SIZES = dict(vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_lay
 SETTINGS = {
     "mistral": dict(SIZES, sliding_window=None, rope_theta=1e6),
     "qwen3": dict(SIZES, head_dim=16, tie_word_embeddings=True),
+    "olmo2": dict(SIZES, rope_scaling={"type": "linear", "factor": 2.0}, pad_token_id=None),
     "llama": dict(SIZES, attention_bias=True, mlp_bias=True, head_dim=12),
 }
 

@@ -75,9 +75,22 @@ TEST(ParseHeader, names_the_tensor_whose_entry_is_malformed) {
 
 TEST(ParseHeader, names_an_unknown_dtype_and_the_known_ones) {
   EXPECT_THAT(
-      refusal(R"({"x":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[0,4]}})", 4),
-      HasSubstr(
-          R"(tensor "x" has dtype "F8_E4M3". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.)"));
+      refusal(R"({"x":{"dtype":"F4","shape":[8],"data_offsets":[0,4]}})", 4),
+      HasSubstr(R"(tensor "x" has dtype "F4". Supported are F64, F32, BF16, F16, I64 and I32: convert the file.)"));
+}
+
+TEST(ParseHeader, accepts_types_of_tensors_that_are_not_read) {
+  const TensorHeader parsed = parse(file_with(R"({"mask":{"dtype":"BOOL","shape":[1,3],"data_offsets":[0,3]},)"
+                                              R"("x":{"dtype":"F8_E4M3","shape":[4],"data_offsets":[3,7]}})",
+                                              7));
+  EXPECT_EQ(parsed.tensors.at("mask").elements(), 3);
+  EXPECT_EQ(name_of(parsed.tensors.at("x").dtype), "F8_E4M3");
+}
+
+TEST(ParseHeader, knows_a_pointer_of_git_lfs) {
+  const std::string pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 16060522904\n";
+  EXPECT_EQ(message_of<UserError>([&] { parse(pointer); }),
+            "w.safetensors: it is only a pointer to the file, by Git LFS. Fetch the file with git lfs pull.");
 }
 
 TEST(ParseHeader, refuses_a_shape_that_does_not_fit_its_bytes) {
@@ -212,6 +225,10 @@ TEST_F(Folder, refuses_a_damaged_index_and_paths_in_it) {
 
 TEST_F(Folder, says_what_an_empty_folder_lacks) {
   EXPECT_THAT(refusal(), HasSubstr("neither model.safetensors nor model.safetensors.index.json is there"));
+  for (const char* name : {"pytorch_model.bin.index.json", "pytorch_model.bin"}) {
+    put(scratch_ / name, "");
+    EXPECT_THAT(refusal(), HasSubstr(std::string(": its weights are in ") + name + ", and not in safetensors. Write"));
+  }
 }
 
 }  // namespace

@@ -182,6 +182,42 @@ def test_parquet_has_conversations_too(tmp_path):
     assert Masked(out).answers(1) == ["so<|im_end|>"]
 
 
+# As published ones, it asks whether a message has calls.
+CALLS = """{%- if tools %}{{- tools | length ~ ' tools: ' ~ tools[0].name + '\n' }}{% endif %}
+{%- for message in messages %}
+{{- '<|im_start|>' + message.role + '\n' }}
+{%- if 'calls' in message %}{{- message.calls | length ~ ' calls' }}{% else %}{{- message.content }}{% endif %}
+{{- '<|im_end|>\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\n' }}{% endif %}"""
+
+
+def test_keys_that_only_other_messages_of_a_table_have_are_not_there(tmp_path):
+    out, tools = tmp_path / "out", [{"name": "größe"}, {"name": "b"}]
+    talk = [{"role": "user", "content": "what"}, {"role": "assistant", "content": None, "calls": ["f"]},
+            {"role": "assistant", "content": "so"}]
+    table = pyarrow.table({"messages": [talk, OTHER[:2]], "tools": [json.dumps(tools), ""]})
+    assert table["messages"][1].as_py()[0]["calls"] is None
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": talk, "tools": tools}) + "\n" +
+                                      json.dumps({"messages": OTHER[:2], "tools": []}) + "\n")
+    folder = write_tokenizer(tmp_path / "t", CALLS)
+    for name in ("a.parquet", "a.jsonl"):
+        assert prepare("--input", tmp_path / name, "--messages", "--tokenizer", folder, "--out", out, "--force") == 0
+        corpus = Masked(out)
+        assert corpus.whole(0).startswith("2 tools: größe\n<|im_start|>user\nwhat<|im_end|>")
+        assert corpus.answers(0) == ["1 calls<|im_end|>", "so<|im_end|>"]
+        assert corpus.whole(1).startswith("<|im_start|>user\nit is what")
+
+
+@pytest.mark.parametrize("tools, message", [("[{", "is text, but not valid JSON ("), ('{"a": 1}', "is not a list.")])
+def test_tools_that_are_no_list_are_reported(tmp_path, capsys, tools, message):
+    source = write_rows(tmp_path / "a.jsonl", [TALK], tools=tools)
+    assert prepare("--input", source, "--messages", "--tokenizer", write_tokenizer(tmp_path / "t"), "--out",
+                   tmp_path / "out") == 2
+    assert f'a.jsonl:1: "tools" {message}' in capsys.readouterr().err
+
+
 def test_a_template_may_come_from_a_file_and_goes_with_the_tokenizer(tmp_path):
     source, out = write_rows(tmp_path / "a.jsonl", [TALK]), tmp_path / "out"
     (tmp_path / "own.jinja").write_text(CHATML)

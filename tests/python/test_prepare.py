@@ -55,6 +55,11 @@ def write_gz(folder):
     return TEXTS
 
 
+def write_json_gz(folder):
+    (folder / "rows.json.gz").write_bytes(gzip.compress(rows(TEXTS)))
+    return TEXTS
+
+
 def write_zst(folder):
     compressor = zstandard.ZstdCompressor()
     (folder / "rows.jsonl.zst").write_bytes(compressor.compress(rows(TEXTS[:3])) + compressor.compress(rows(TEXTS[3:])))
@@ -68,7 +73,7 @@ def write_parquet(folder):
 
 
 PREPARED = ["corpus.bin", "corpus.idx", "meta.json", "tokenizer.json", "tokenizer_config.json"]
-KINDS = [write_folder, write_jsonl, write_gz, write_zst, write_parquet]
+KINDS = [write_folder, write_jsonl, write_gz, write_json_gz, write_zst, write_parquet]
 
 
 @pytest.mark.parametrize("write", KINDS)
@@ -213,9 +218,18 @@ def test_rows_in_a_file_of_another_name_are_no_text(tmp_path, capsys, name, cont
     (tmp_path / name).write_text(content)
     arguments = ("--tokenizer", "train:257", "--out", tmp_path / "out")
     assert fails(capsys, "--input", tmp_path / name, *arguments) == (
-        f"{tmp_path}/{name}: it holds rows, but is not one of .jsonl, .jsonl.gz, .jsonl.zst, .parquet, from which "
-        "they are read. Write one JSON object per line, and let the file's name end in .jsonl.")
-    assert prepare("--input", tmp_path / name, *arguments, "--text-key", "body") == 0, "no rows with this key"
+        f"{tmp_path}/{name}: it holds rows, but is not one of .jsonl, .jsonl.gz, .jsonl.zst, .json.gz, .json.zst, "
+        ".parquet, from which they are read. Write one JSON object per line, and let the file's name end in .jsonl.")
+    several = name == "rows.json" and content == LIKE_ROWS["lines"]
+    assert prepare("--input", tmp_path / name, *arguments, "--text-key", "body") == (2 if several else 0)
+
+
+def test_several_rows_in_a_json_file_that_is_named_are_no_text_whatever_their_keys(tmp_path, capsys):
+    (tmp_path / "a.json").write_text(json.dumps([{"instruction": "a", "output": "b"}] * 2, indent=1))
+    arguments = ("--input", tmp_path / "a.json", "--tokenizer", "train:257", "--out", tmp_path / "out")
+    assert "a.json: it holds rows, but is not one of .jsonl," in fails(capsys, *arguments)
+    (tmp_path / "a.json").write_text(json.dumps({"instruction": "a", "output": "b"}, indent=1))
+    assert prepare(*arguments) == 0
 
 
 def test_in_a_folder_only_several_rows_are_no_text(tmp_path, capsys):
@@ -229,6 +243,16 @@ def test_in_a_folder_only_several_rows_are_no_text(tmp_path, capsys):
     assert sorted(CorpusReader(tmp_path / "out").texts()) == sorted(texts.values())
     (tmp_path / "in" / "rows.json").write_text(LIKE_ROWS["lines"])
     assert "in/rows.json: it holds rows" in fails(capsys, *arguments)
+
+
+def test_a_table_that_is_named_is_no_text(tmp_path, capsys):
+    (tmp_path / "a.CSV").write_text("id,text\n1,one\n")
+    arguments = ("--tokenizer", "train:257", "--out", tmp_path / "out")
+    assert "a.CSV: it holds rows, but is not one of .jsonl," in fails(capsys, "--input", tmp_path / "a.CSV", *arguments)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.CSV").rename(tmp_path / "in" / "a.csv")
+    assert prepare("--input", tmp_path / "in", *arguments) == 0
+    assert CorpusReader(tmp_path / "out").texts() == ["id,text\n1,one\n"]
 
 
 def test_a_failed_run_leaves_the_earlier_files_as_they_were(tmp_path, capsys):
@@ -343,6 +367,10 @@ def test_no_documents(tmp_path, capsys):
 def test_an_unknown_or_broken_tokenizer(tmp_path, capsys):
     (tmp_path / "a.txt").write_text("x")
     arguments = ("--input", tmp_path / "a.txt", "--out", tmp_path / "out", "--tokenizer")
+    (tmp_path / "p.json").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 9085657\n")
+    assert fails(capsys, *arguments, tmp_path / "p.json") == (
+        f"--tokenizer {tmp_path}/p.json: it is only a pointer to the file, by Git LFS. Fetch the file with git lfs "
+        "pull.")
     message = fails(capsys, *arguments, "owner/model")
     assert message == ("--tokenizer owner/model: no such file. Give a Hugging Face tokenizer.json, or a folder with "
                        "one, as hf download NAME --local-dir FOLDER makes it of a model on the hub, or train:8192 to "
@@ -404,6 +432,10 @@ def test_a_missing_text_key_names_the_keys(tmp_path, capsys):
     assert 'rows.parquet: no key "body"; its keys are "content", "id".' in message
     message = fails(capsys, "--input", tmp_path / "rows.parquet", *arguments, "--text-key", "id")
     assert 'rows.parquet: row 1: "id" is not text but int.' in message
+    (tmp_path / "b.jsonl").write_text('{"messages": [], "id": 1}\n')
+    message = fails(capsys, "--input", tmp_path / "b.jsonl", *arguments)
+    assert message.endswith('no key "text" or "content"; its keys are "messages", "id". Prepare conversations with '
+                            '--messages.')
 
 
 @pytest.mark.parametrize("line, message", [

@@ -81,6 +81,19 @@ def test_a_tokenizer_that_declares_no_end_says_so(tmp_path, source, capsys):
     assert "no token ends a document: the tokenizer declares none; name one with --eos" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("config, ends", [
+    ({"eos_token_id": 4}, [EOS]), ({"eos_token_id": [5, 4]}, [END_OF_TURN]), ({"eos_token_id": None}, []),
+    ({"eos_token_id": 6}, []), ({"eos_token_id": 2}, []), ({"eos_token_id": True}, []), ([], []),
+], ids=str)
+def test_a_tokenizer_that_declares_no_end_has_its_model_s(tmp_path, source, config, ends):
+    folder, out = tokenizer_folder(tmp_path / "tokenizer", {"model_max_length": 1024}), tmp_path / "out"
+    (folder / "config.json").write_text(json.dumps(config))
+    assert prepare("--input", source, "--tokenizer", folder, "--out", out) == 0
+    assert documents(out) == [[0, 1, *ends], [2, *ends]]
+    declared = json.loads((out / "tokenizer_config.json").read_text())
+    assert declared.get("eos_token") == (WORDS[ends[0]] if ends else None) and declared["model_max_length"] == 1024
+
+
 def test_an_unknown_token_is_refused(tmp_path, source, capsys):
     folder = tokenizer_folder(tmp_path / "tokenizer", CONFIG)
     for name in ("bos", "eos"):

@@ -1,12 +1,17 @@
 #include "train/weights.hpp"
 
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <map>
+#include <optional>
 
 #include "../files/scratch.hpp"
 #include "base/errors.hpp"
 #include "files/hf_config.hpp"
+#include "files/tensor_writer.hpp"
 #include "models/build.hpp"
 #include "runtime/tensors.hpp"
 
@@ -127,6 +132,74 @@ TEST(FileWeights, AMissingTensorIsNamed) {
   const ir::Graph graph = graph_of(model);
   const std::string text = message_of<UserError>([&] { weights_from(graph, kFolder + "llama-gqa"); });
   EXPECT_NE(text.find("model.layers.4."), std::string::npos) << text;
+}
+
+/// Tensors of a file, by their names.
+using Tensors = std::map<std::string, at::Tensor>;
+
+class OddFolder : public testing::Test {
+ protected:
+  // The weights of a fixture, in a folder of their own with these changes.
+  std::string message(const std::string& fixture, const Tensors& changes,
+                      const std::optional<config::ModelConfig>& model = std::nullopt) {
+    const auto from = files::TensorFolder::open(kFolder + fixture);
+    Tensors tensors = changes;
+    for (const std::string& name : from.names())
+      if (!tensors.contains(name)) tensors[name] = of_file(from, name);
+    std::erase_if(tensors, [](const auto& tensor) { return !tensor.second.defined(); });
+    std::vector<files::TensorEntry> entries;
+    for (const auto& [name, tensor] : tensors) entries.push_back({name, DType::f64, tensor.sizes().vec()});
+    const std::filesystem::path folder = scratch_ / std::to_string(++written_);
+    files::TensorFolderWriter writer = files::TensorFolderWriter::create(folder, entries);
+    for (const auto& [name, tensor] : tensors)
+      writer.write(name, 0, {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+    writer.finish();
+    const ir::Graph graph = model ? graph_of(*model) : graph_of(fixture);
+    const std::string text = message_of<UserError>([&] { weights_from(graph, folder.string()); });
+    return text.starts_with(folder.string()) ? text.substr(folder.string().size()) : text;
+  }
+  static at::Tensor of_file(const files::TensorFolder& from, const std::string& name) {
+    const auto type = from.info(name).dtype == files::FileDType::f64 ? at::kDouble : at::kFloat;
+    return at::from_blob(const_cast<std::byte*>(from.data(name).data()), from.info(name).shape, type).to(at::kDouble);
+  }
+  static constexpr const char* kFine = "no error";
+  const Scratch scratch_;
+  int written_ = 0;
+};
+
+TEST_F(OddFolder, ATensorWithoutAPlaceInTheModelIsRefused) {
+  const at::Tensor bias = at::ones({64}, at::kDouble);
+  EXPECT_EQ(
+      message("llama-gqa", {{"model.layers.0.self_attn.q_proj.bias", bias}}),
+      ": config.json describes a model without tensor \"model.layers.0.self_attn.q_proj.bias\". Use the config.json "
+      "that belongs to these weights.");
+  EXPECT_EQ(
+      message("llama-gqa", {{"lm_head.bias", bias}, {"model.layers.4.input_layernorm.weight", bias}}),
+      ": config.json describes a model without tensor \"lm_head.bias\" and 1 further ones that are there. Use the "
+      "config.json that belongs to these weights.");
+}
+
+TEST_F(OddFolder, ConstantsOfOlderFilesAndWhatIsBesideTheTransformerArePassedOver) {
+  const at::Tensor some = at::ones({4}, at::kDouble);
+  EXPECT_EQ(
+      message("llama-gqa", {{"model.layers.0.self_attn.rotary_emb.inv_freq", some}, {"v_head.summary.bias", some}}),
+      kFine);
+  EXPECT_EQ(message("gpt2", {{"transformer.h.0.attn.bias", some}, {"h.0.attn.masked_bias", some}}), kFine);
+}
+
+TEST_F(OddFolder, AHeadThatDiffersFromTheEmbeddingThatItIsTiedToIsRefused) {
+  const auto from = files::TensorFolder::open(kFolder + "llama-tied");
+  const at::Tensor table = of_file(from, "model.embed_tokens.weight");
+  EXPECT_EQ(message("llama-tied", {{"lm_head.weight", table}}), kFine);
+  at::Tensor other = table.clone();
+  other.select(0, 7).select(0, 5).add_(1e-3);
+  for (const at::Tensor& head : {other, table.narrow(0, 1, 64).contiguous()})
+    EXPECT_EQ(message("llama-tied", {{"lm_head.weight", head}}),
+              ": config.json ties the head to the embedding (tie_word_embeddings), but \"lm_head.weight\" differs from "
+              "\"model.embed_tokens.weight\". Set it to false there to train both, or remove the tensor.");
+  config::ModelConfig untied = files::read_hf_config(kFolder + "llama-tied");
+  untied.tied_embeddings = false;
+  EXPECT_EQ(message("llama-tied", {{"lm_head.weight", other}}, untied), kFine);
 }
 
 }  // namespace
