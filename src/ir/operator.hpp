@@ -126,6 +126,8 @@ class Operator {
   virtual i64 rotary_head_dim() const { return 0; }
   /// Whether these tables are those of a micro-batch, with a row for each of its tokens.
   virtual bool rotates_by_document() const { return false; }
+  /// Features of a head whose attention it computes without storing scores; 0: it computes none.
+  virtual i64 fused_head_dim() const { return 0; }
   /// on_device: its kernel is that of devices.
   virtual std::optional<StatisticSums> statistic_sums(bool /*on_device*/) const { return std::nullopt; }
   /// Whether selective recomputation makes an output again instead of keeping it.

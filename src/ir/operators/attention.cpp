@@ -170,7 +170,7 @@ i64 padded_attention_rows(i64 tokens) {
 
 i64 attention_head_dim(const Graph& graph) {
   for (const Call& call : graph.calls())
-    if (const auto* attention = dynamic_cast<const Attention*>(call.op.get())) return attention->head_dim();
+    if (const i64 head_dim = call.op->fused_head_dim(); head_dim > 0) return head_dim;
   return 0;
 }
 

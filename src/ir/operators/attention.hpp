@@ -23,6 +23,7 @@ class Attention final : public Operator {
  public:
   Attention(i64 head_dim, i64 kv_heads) : Operator("attention"), head_dim_(head_dim), kv_heads_(kv_heads) {}
   i64 head_dim() const { return head_dim_; }
+  i64 fused_head_dim() const override { return head_dim_; }
   std::vector<Type> shape(std::span<const Type> in) const override;
   layout::Role reads_as() const override { return layout::Role::attention; }
   LayoutRule layout(const LayoutQuery& query) const override;

@@ -182,6 +182,19 @@ TEST(Attention, has_one_gradient_call_for_queries_keys_and_values) {
             "attention without a gradient");
 }
 
+TEST(AttentionHeadDim, is_that_of_attention_that_stores_no_scores) {
+  const auto head_dim = [](std::shared_ptr<const Operator> attention) {
+    Graph graph(precision_from("bf16"));
+    const int q = graph.add_param({"q", {{4, 128}, {}}, 0, "", {}, {}, {}}),
+              k = graph.add_param({"k", {{4, 64}, {}}, 0, "", {}, {}, {}});
+    if (attention) graph.call(std::move(attention), {q, k, k}, "o");
+    return attention_head_dim(graph);
+  };
+  EXPECT_EQ(head_dim(std::make_shared<Attention>(16, 4)), 16);
+  EXPECT_EQ(head_dim(std::make_shared<UnfusedAttention>(16, 4, 0, 1)), 0);
+  EXPECT_EQ(head_dim(nullptr), 0);
+}
+
 TEST(UnfusedAttention, stores_a_square_for_each_head_and_with_dropout_the_mask_and_the_result) {
   const std::vector<Type> in = {kQueries, kKeys, kKeys};
   const std::vector<Type> plain = UnfusedAttention(16, 4, 0, 1).shape(in),
