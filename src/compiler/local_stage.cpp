@@ -45,10 +45,8 @@ LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr
 
 i64 LocalStage::bytes(int buffer, const ir::Extent& extent) const {
   const Size& size = buffers_[static_cast<size_t>(buffer)];
-  if (size.tokens > 0)
-    check(extent.tokens % positions_ == 0, "{} tokens over {} ranks of a replica", extent.tokens, positions_);
   i64 n = size.factor;
-  for (int i = 0; i < size.tokens; ++i) n *= extent.tokens / positions_;
+  for (int i = 0; i < size.tokens; ++i) n *= ir::token_unit(positions_, extent.tokens);
   for (int i = 0; i < size.squared_lengths; ++i) n *= extent.squared_lengths;
   return n;
 }

@@ -142,13 +142,9 @@ class Ordering {
 
 layout::ShardMap boundary_map(const ir::Buffer& buffer, const std::vector<int>& ranks, i64 T) {
   layout::ShardMap map{layout::plain({T, buffer.type.shape.size[1]}), 1, {}};
-  const i64 unit = T / static_cast<i64>(ranks.size());
-  for (size_t position = 0; position < ranks.size(); ++position) {
-    layout::Box box = buffer.box[position];
-    box.lo[0] *= unit;
-    box.hi[0] *= unit;
-    map.shards.push_back({ranks[position], 0, box});
-  }
+  const i64 unit = ir::token_unit(static_cast<int>(ranks.size()), T);
+  for (size_t position = 0; position < ranks.size(); ++position)
+    map.shards.push_back({ranks[position], 0, ir::scaled(buffer, buffer.box[position], unit)});
   return map;
 }
 

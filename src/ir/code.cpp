@@ -67,8 +67,7 @@ i64 size_of_dim(const Buffer& buffer, const layout::Box& box, int d, int positio
   const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
   if (whole == kSquaredLengths) return extent.squared_lengths;
   if (whole != kTokens) return box.size(d);
-  check(extent.tokens % positions == 0, "{} tokens over {} ranks of a replica", extent.tokens, positions);
-  return box.size(d) * (extent.tokens / positions);
+  return box.size(d) * token_unit(positions, extent.tokens);
 }
 
 }  // namespace
@@ -122,9 +121,9 @@ size_t pattern_of(const StageCode& stage, const std::vector<int>& hosts) {
   return static_cast<size_t>(known - stage.hosts.begin());
 }
 
-i64 token_unit(const layout::Mesh& replica, i64 tokens) {
-  check(tokens % replica.size() == 0, "{} tokens over {} ranks of a replica", tokens, replica.size());
-  return tokens / replica.size();
+i64 token_unit(int positions, i64 tokens) {
+  check(tokens % positions == 0, "{} tokens over {} ranks of a replica", tokens, positions);
+  return tokens / positions;
 }
 
 layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit) {

@@ -171,7 +171,8 @@ inline size_t pattern_of(const StageCode& stage, std::span<const int> ranks, con
 }
 /// Number of tokens of the unit in which token dims of boxes count: T is divided into as many as the replica has ranks,
 /// so that every cut of T is a whole number of units. InternalError if T can't be divided.
-i64 token_unit(const layout::Mesh& replica, i64 tokens);
+i64 token_unit(int positions, i64 tokens);
+inline i64 token_unit(const layout::Mesh& replica, i64 tokens) { return token_unit(replica.size(), tokens); }
 /// A box of a buffer with token dims in tokens; unit: token_unit.
 layout::Box scaled(const Buffer& buffer, layout::Box box, i64 unit);
 /// Bytes in which a reshard makes sums for others at a position, for a micro-batch of so many tokens.

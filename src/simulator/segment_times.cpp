@@ -444,7 +444,7 @@ Piece SegmentTimer::measured(const cluster::OperatorTable& table, const ir::Loca
 }
 
 cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
-  const i64 tokens = exchange.by_tokens ? T / stage_.replica.size() : 1;
+  const i64 tokens = exchange.by_tokens ? ir::token_unit(stage_.replica, T) : 1;
   std::vector<cost::Message> messages = exchange.messages;
   CodingTime coding(hardware_.device);
   for (cost::Message& message : messages) {
