@@ -7,7 +7,7 @@
 namespace switchyard::planner {
 namespace {
 
-// Of every code, capacity and range: none that is left out has a shape that fits by the closer bound, and the closer
+// For every code, capacity and range: none that is left out has a shape that fits by the closer bound, and the closer
 // bound leaves little that could have been left out.
 TEST(MemoryRoom, leaves_out_no_capacity_with_which_a_shape_fits) {
   i64 left_out = 0, fit = 0, unseen = 0;

@@ -240,7 +240,7 @@ TEST(Transfers, the_update_is_shared_by_home_and_the_norm_agreed_by_halves) {
   EXPECT_NEAR(Transfers(units).finish({{4, outer(1), 1}}), 4, 1e-3) << "two halvings, there and back";
 }
 
-// Of AdamW, which the profile's device computes slower than its memory moves bytes, and of the norm.
+// The times of AdamW, which the profile's device computes slower than its memory moves bytes, and of the norm.
 TEST(Transfers, an_update_takes_what_was_measured) {
   Case one(1, 4);
   cluster::Hardware hardware = one.units.hardware();

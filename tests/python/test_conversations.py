@@ -182,7 +182,7 @@ def test_parquet_has_conversations_too(tmp_path):
     assert Masked(out).answers(1) == ["so<|im_end|>"]
 
 
-# As published ones, it asks whether a message has calls.
+# It asks whether a message has calls, as published ones do.
 CALLS = """{%- if tools %}{{- tools | length ~ ' tools: ' ~ tools[0].name + '\n' }}{% endif %}
 {%- for message in messages %}
 {{- '<|im_start|>' + message.role + '\n' }}

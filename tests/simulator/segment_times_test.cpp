@@ -290,7 +290,7 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
       << "products take longer than what they move themselves";
 }
 
-// Of two ranks each has half of the tokens, so a product's narrowest dim is 16 of 32 tokens.
+// Each of two ranks has half of the tokens, so a product's narrowest dim is 16 of 32 tokens.
 TEST(SegmentTimes, of_a_head_whose_tokens_are_cut_are_those_of_a_part) {
   const auto head_of = [](const compiler::Plans& plans) {
     const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];

@@ -19,7 +19,7 @@ void Embedding::weight_gradient(Graph& graph, const Call& call, const std::vecto
   graph.call_into(std::make_shared<EmbeddingDw>(), {dy[0], call.in[0]}, {accumulator}, "dw");
 }
 
-// Of the table a row for each token is read, of its gradient read and written; the others stay where they are.
+// A row for each token is read of the table, and read and written of its gradient; the others stay where they are.
 Cost Embedding::cost(std::span<const Type> in, std::span<const Type> out) const {
   return memory_bound(std::vector{in[0], out[0], out[0]}, {});
 }
