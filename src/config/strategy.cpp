@@ -16,8 +16,8 @@ bool divides_heads(const StageMesh& mesh, const ModelConfig& model) {
 
 namespace {
 
-/// "outer = 2 or 4, or ulysses = 1": for each axis that cuts heads, the nearest sizes with which it works while the
-/// others stay as they are.
+/// "outer (tp / inner) = 2 or 4, or ulysses = 1": for each axis that cuts heads, the nearest sizes with which it works
+/// while the others stay as they are.
 std::string nearest_sizes(const StageMesh& mesh, const ModelConfig& model) {
   std::string text;
   for (const StageAxis axis : layout::cuts_of(layout::Role::attention, true).features) {
@@ -34,8 +34,8 @@ std::string nearest_sizes(const StageMesh& mesh, const ModelConfig& model) {
          size <= most && static_cast<int>(sizes.size()) == known; ++size)
       if (works(size)) sizes.push_back(size);
     if (!sizes.empty())
-      text +=
-          fmt::format("{}{} = {}", text.empty() ? "" : ", or ", layout::info_of(axis).name, fmt::join(sizes, " or "));
+      text += fmt::format("{}{}{} = {}", text.empty() ? "" : ", or ", layout::info_of(axis).name,
+                          axis == StageAxis::outer ? " (tp / inner)" : "", fmt::join(sizes, " or "));
   }
   return text;
 }

@@ -134,7 +134,8 @@ TEST(Job, strategies_are_checked_against_model_and_ranks) {
       error("bucket.0.strategy=1,6,1"),
       "--set bucket.0.strategy=1,6,1: bucket.0: strategy \"1,6,1\": groups[0].stages[0].mesh (outer=6) can't "
       "divide 8 heads with 4 key/value heads. The axes that divide heads (outer, inner, ulysses) make at most as many "
-      "parts as there are heads; above the key/value heads, leading factors of theirs multiply to these. Use outer = 4 "
+      "parts as there are heads; above the key/value heads, leading factors of theirs multiply to these. Use outer (tp "
+      "/ inner) = 4 "
       "or "
       "8.");
   EXPECT_EQ(

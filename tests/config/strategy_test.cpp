@@ -108,11 +108,11 @@ TEST(Strategy, the_axes_that_divide_heads_come_out_even_with_the_key_heads) {
             "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 8 heads with 2 key/value heads. The "
             "axes that divide heads (outer, inner, ulysses) make at most as many parts as there are heads; above the "
             "key/value "
-            "heads, leading factors of theirs multiply to these. Use outer = 2 or 4.");
-  EXPECT_THAT(error("1,6,1", 4), HasSubstr("Use outer = 4 or 8."));
-  EXPECT_THAT(error("tp=3,ulysses=2", 4), HasSubstr("Use outer = 2 or 4, or ulysses = 1."));
-  EXPECT_THAT(error("tp=6,inner=3", 4), HasSubstr("Use outer = 1, or inner = 2 or 4."));
-  EXPECT_THAT(error("1,16,1", 4), HasSubstr("Use outer = 8.")) << "more parts than heads";
+            "heads, leading factors of theirs multiply to these. Use outer (tp / inner) = 2 or 4.");
+  EXPECT_THAT(error("1,6,1", 4), HasSubstr("Use outer (tp / inner) = 4 or 8."));
+  EXPECT_THAT(error("tp=3,ulysses=2", 4), HasSubstr("Use outer (tp / inner) = 2 or 4, or ulysses = 1."));
+  EXPECT_THAT(error("tp=6,inner=3", 4), HasSubstr("Use outer (tp / inner) = 1, or inner = 2 or 4."));
+  EXPECT_THAT(error("1,16,1", 4), HasSubstr("Use outer (tp / inner) = 8.")) << "more parts than heads";
   for (const char* good :
        {"1,8,1", "1,3,1", "tp=2,ulysses=4", "ulysses=8", "tp=4,ulysses=2", "tp=8,inner=2", "tp=4,ulysses=2,inner=4"})
     EXPECT_EQ(error(good, 4), "no error") << good;

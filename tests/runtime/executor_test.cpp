@@ -181,7 +181,9 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
                                                       {"tp=2,ring=2,exchange=ring", "ring=4"},
                                                       {"dp=4,zero=3", "dp=2,pp=2,zero=2"},
                                                       {"depth=4", "dp=2,tp=2,zero=2"},
-                                                      {"dp=2,pp=2,zero=3,schedule=zero-bubble"}};
+                                                      {"dp=2,pp=2,zero=3,schedule=zero-bubble"},
+                                                      {"dp=2,tp=2,paired=true", "1,2,2"},
+                                                      {"depth=2,pp=2,every=2"}};
   for (int round = 0; round < 22; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);

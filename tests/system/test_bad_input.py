@@ -98,7 +98,7 @@ def test_a_strategy_for_more_ranks_than_the_run_has_is_refused(job):
 def test_axes_that_cannot_divide_the_heads_are_refused_with_the_reason(job):
     message = fails(tiny.command(job([(48, "1,3,1")])))
     assert "groups[0].stages[0].mesh (outer=3) can't divide 4 heads with 2 key/value heads." in message
-    assert message.endswith("Use outer = 2 or 4.")
+    assert message.endswith("Use outer (tp / inner) = 2 or 4.")
 
 
 def test_bucket_bounds_that_do_not_decrease_are_refused(job):

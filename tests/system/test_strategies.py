@@ -95,8 +95,11 @@ def random_strategy(draw, name, ranks, zero_0):
         strategy["paired"] = True
     if draw.random() < 0.3:
         strategy["inside"] = "pipeline"
+    chunks = 2 if strategy["schedule"] in ("interleaved", "zb-v", "zeropp") else 1
     if strategy["schedule"] in ("interleaved", "zeropp"):
-        strategy["chunks"] = draw.randint(2, SIZES["layers"] // pp)
+        strategy["chunks"] = chunks = draw.randint(2, SIZES["layers"] // pp)
+    if pp * chunks > 1 and draw.random() < 0.5:
+        strategy["head_layers"] = draw.randint(0, SIZES["layers"] - pp * chunks)
     return strategy
 
 

@@ -30,7 +30,7 @@ TEST(BenchPlans, strategies_that_do_not_fit_the_ranks_or_the_model_are_refused) 
       }),
       "strategy \"1,3,1\": groups[0].stages[0].mesh (outer=3) can't divide 4 heads with 2 key/value heads. The axes "
       "that divide heads (outer, inner, ulysses) make at most as many parts as there are heads; above the key/value "
-      "heads, leading factors of theirs multiply to these. Use outer = 2 or 4.");
+      "heads, leading factors of theirs multiply to these. Use outer (tp / inner) = 2 or 4.");
 }
 
 }  // namespace
