@@ -401,7 +401,7 @@ TEST(ToHfConfig, loads_in_transformers_with_equal_logits) {
     models.push_back(kFixtures / name);
   std::string command = script + "compare";
   for (const auto& model : models) {
-    const auto copy = scratch / ("copy-" + model.filename().string());
+    const auto copy = scratch / ((model.parent_path() == kFixtures ? "copy-" : "made-") + model.filename().string());
     rewrite(model, copy);
     command += " " + model.string() + " " + copy.string();
   }
