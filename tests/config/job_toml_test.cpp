@@ -67,7 +67,8 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   EXPECT_THAT(text, HasSubstr("rope_theta = 10000.0\nrope_scaling.type = \"llama3\"\nrope_scaling.factor = 0.0\n"));
   EXPECT_THAT(text, HasSubstr("timeout = \"30 s\"\n"));
   EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, ulysses = 1, ring = "
-                              "1, depth = 1, inner = 1, inside = \"data\", name = \"4,1,1\", "
+                              "1, depth = 1, inner = 1, inside = \"data\", head_layers = 0, name = "
+                              "\"4,1,1\", "
                               "recompute = \"gathers\", schedule = "
                               "\"1f1b\", chunks = 1, activation_cap = 0, sequence_parallel = true, micro_batch_tokens "
                               "= 0, micro_batch_sequences = 0, paired = false, "

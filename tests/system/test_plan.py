@@ -171,7 +171,7 @@ def test_only_degrees_that_are_allowed_are_chosen():
         groups = [group for bucket in json.loads(result.stdout.splitlines()[-1])["chosen"] for group in bucket["full"]["groups"]]
         axes = {axis for group in groups for stage in group["stages"] for axis, size in stage["mesh"].items() if size > 1}
         return axes | {"pp" for group in groups if len(group["stages"]) > 1}
-    assert {"ulysses", "ring"} <= degrees(65536)
+    assert {"ulysses", "ring"} <= degrees(131072)
     assert degrees(65536, "--degrees", "tp,pp") <= {"data", "outer", "pp"}
     assert degrees(8192, "--degrees", "tp,ulysses") <= {"data", "outer", "ulysses"}, "stages are quicker"
     refused = run(8192, "--degrees", "tp,cp")

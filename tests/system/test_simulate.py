@@ -160,7 +160,7 @@ def test_split_gradients_never_lose_to_1f1b_of_the_same_memory_nor_to_a_smaller_
         steps = [heavy_head(tmp_path / "job.toml", architecture, micro_batches, schedule, cap) for cap in caps]
         assert steps[0] < usual, (schedule, steps, usual)
         # Steps of equal length may differ slightly where a transfer is at another time.
-        assert all(later <= before * (1 + 1e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)
+        assert all(later <= before * (1 + 5e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)
 
 
 def test_steps_choose_the_buckets_with_which_their_documents_take_the_least_time(tmp_path, corpus):
