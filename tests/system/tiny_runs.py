@@ -1,11 +1,13 @@
 """Shared by the system tests: token files, job files, and runs of the program."""
 
+import contextlib
 import fcntl
 import json
 import os
 import pty
 import random
 import re
+import secrets
 import socket
 import struct
 import subprocess
@@ -140,9 +142,14 @@ def events(out):
 
 
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that is free, as is the next one, which ranks of torchrun use beside it: below those that the system gives
+    to connections of whatever else runs."""
+    while True:
+        port = secrets.choice(range(20000, 32000, 2))
+        with socket.socket() as first, socket.socket() as second, contextlib.suppress(OSError):
+            first.bind(("127.0.0.1", port))
+            second.bind(("127.0.0.1", port + 1))
+            return port
 
 
 def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
