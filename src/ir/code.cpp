@@ -63,13 +63,6 @@ std::vector<int> units_in(const Segment& segment, int piece, const std::vector<U
   return units;
 }
 
-i64 size_of_dim(const Buffer& buffer, const layout::Box& box, int d, int positions, const Extent& extent) {
-  const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
-  if (whole == kSquaredLengths) return extent.squared_lengths;
-  if (whole != kTokens) return box.size(d);
-  return box.size(d) * token_unit(positions, extent.tokens);
-}
-
 }  // namespace
 
 std::vector<int> units_read(const Segment& segment, int piece) {
@@ -83,14 +76,18 @@ std::vector<int> units_written(const Segment& segment, int piece) {
 std::vector<i64> local_size(const Buffer& buffer, int position, int positions, const Extent& extent) {
   const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   std::vector<i64> size;
-  for (int d = 0; d < box.dims; ++d) size.push_back(size_of_dim(buffer, box, d, positions, extent));
+  for (int d = 0; d < box.dims; ++d) {
+    const i64 whole = buffer.type.shape.size[static_cast<size_t>(d)];
+    size.push_back(whole == kTokens           ? box.size(d) * token_unit(positions, extent.tokens)
+                   : whole == kSquaredLengths ? extent.squared_lengths
+                                              : box.size(d));
+  }
   return size;
 }
 
 i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent& extent) {
-  const layout::Box& box = buffer.box[static_cast<size_t>(position)];
   i64 n = size_of(buffer.type.dtype);
-  for (int d = 0; d < box.dims; ++d) n *= size_of_dim(buffer, box, d, positions, extent);
+  for (const i64 size : local_size(buffer, position, positions, extent)) n *= size;
   return n;
 }
 

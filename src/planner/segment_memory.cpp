@@ -3,62 +3,54 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/errors.hpp"
-
 namespace switchyard::planner {
 
 // Buffers of a root share one block, which is there from the first to the last of them.
 class StageMemory::Replay {
  public:
-  Replay(const StageMemory& memory, const Position& position, const ir::CallSize& size)
-      : stage_(memory.stage_),
-        position_(position),
+  Replay(const StageMemory& memory, const compiler::LocalStage& local, const ir::CallSize& size)
+      : memory_(memory),
+        stage_(memory.stage_),
+        local_(local),
         extent_{size.tokens, size.tokens * std::min(size.tokens, size.longest)},
         size_(size),
-        here_(stage_.buffers.size(), false),
-        roots_(memory.roots_) {
-    bytes_.reserve(stage_.buffers.size());
-    for (const ir::Buffer& buffer : stage_.buffers) {
-      bytes_.push_back(ir::local_bytes(buffer, position.number, stage_.replica.size(), extent_));
-      if (buffer.root >= 0) root(buffer).bytes += bytes_.back();
-    }
-  }
+        here_(local.buffers(), false),
+        root_is_here_(local.roots(), false) {}
 
   Kept run() {
     Kept kept;
     take(stage_.act_in);
-    kept.forward_peak = run(stage_.forward, position_.calls[0]);
+    kept.forward_peak = run(Pass::F);
     if (std::ranges::count(stage_.stash, stage_.act_out) == 0) release(stage_.act_out);
     kept.stash = now_;
     take(stage_.grad_in);
-    kept.backward_peak = std::max(now_, run(stage_.backward, position_.calls[1]));
+    kept.backward_peak = std::max(now_, run(Pass::BW));
     if (!stage_.weight.code.empty()) {
       kept.later = now_;
-      kept.backward_peak = std::max(kept.backward_peak, run(stage_.weight, position_.calls[2]));
+      kept.backward_peak = std::max(kept.backward_peak, run(Pass::W));
     }
     return kept;
   }
 
  private:
-  struct Root {
-    i64 bytes = 0;
-    bool here = false;
-  };
-
-  i64 run(const ir::Segment& segment, const std::vector<Call>& calls) {
+  i64 run(Pass pass) {
+    const ir::Segment& segment = stage_.segment(pass);
+    const std::vector<Scratch>& scratch = memory_.scratch_.at(pass);
+    const auto bytes_of = [&](size_t i) {
+      return scratch[i].by_tokens ? scratch[i].bytes * ir::token_unit(stage_.replica, extent_.tokens)
+                                  : scratch[i].bytes;
+    };
     i64 peak = now_;
     const auto start = [&](size_t i) {
-      const ir::Instr& instr = segment.code[i];
-      for (const int b : instr.out)
+      for (const int b : segment.code[i].out)
         if (buffer(b).kind != ir::ValueKind::gradient) take(b);
-      if (!instr.op) now_ += scratch(calls[i]);
-      peak = std::max(peak, now_ + (instr.op ? workspace(*instr.op, calls[i]) : 0));
+      now_ += bytes_of(i);
+      peak = std::max(peak, now_ + local_.workspace(pass, i, size_));
     };
     const auto end = [&](size_t i) {
-      const ir::Instr& instr = segment.code[i];
-      if (!instr.op) now_ -= scratch(calls[i]);
-      for (const int b : instr.drop) release(b);
-      for (const int number : instr.drop_roots) now_ -= roots_[static_cast<size_t>(number)].bytes;
+      now_ -= bytes_of(i);
+      for (const int b : segment.code[i].drop) release(b);
+      for (const int root : segment.code[i].drop_roots) now_ -= local_.root_bytes(root, extent_);
     };
     ir::walk(segment, start, end);
     return peak;
@@ -67,75 +59,58 @@ class StageMemory::Replay {
   void take(int b) {
     if (b < 0 || here_[static_cast<size_t>(b)]) return;
     here_[static_cast<size_t>(b)] = true;
-    if (buffer(b).root < 0)
-      now_ += bytes_[static_cast<size_t>(b)];
-    else if (!std::exchange(root(buffer(b)).here, true))
-      now_ += root(buffer(b)).bytes;
+    const int root = buffer(b).root;
+    if (root < 0) {
+      now_ += local_.bytes(b, extent_);
+    } else if (!root_is_here_[static_cast<size_t>(root)]) {
+      root_is_here_[static_cast<size_t>(root)] = true;
+      now_ += local_.root_bytes(root, extent_);
+    }
   }
   void release(int b) {
     if (b < 0 || !here_[static_cast<size_t>(b)]) return;
     here_[static_cast<size_t>(b)] = false;
-    if (buffer(b).root < 0) now_ -= bytes_[static_cast<size_t>(b)];
+    if (buffer(b).root < 0) now_ -= local_.bytes(b, extent_);
   }
 
   const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
-  Root& root(const ir::Buffer& buffer) { return roots_[static_cast<size_t>(buffer.root)]; }
-  i64 workspace(const ir::Operator& op, const Call& call) const {
-    ir::CallSize local = size_;
-    local.tokens = static_cast<i64>(call.share * static_cast<double>(size_.tokens));
-    return op.workspace(call.in, call.out, local);
-  }
-  i64 scratch(const Call& call) const {
-    return call.by_tokens ? call.scratch * (extent_.tokens / stage_.replica.size()) : call.scratch;
-  }
 
+  const StageMemory& memory_;
   const ir::StageCode& stage_;
-  const Position& position_;
+  const compiler::LocalStage& local_;
   ir::Extent extent_;  // micro-batches full of the longest documents
   ir::CallSize size_;
   i64 now_ = 0;
-  std::vector<bool> here_;
-  std::vector<i64> bytes_;
-  std::vector<Root> roots_;
+  std::vector<bool> here_, root_is_here_;
 };
 
 // Heads that are not divided evenly, and what is computed with them, differ from position to position.
 StageMemory::StageMemory(const ir::StageCode& stage) : stage_(stage) {
-  for (const ir::Buffer& buffer : stage.buffers) roots_ = std::max(roots_, static_cast<size_t>(buffer.root + 1));
-  const auto like = [&](const Position& earlier, int number) {
-    return std::ranges::all_of(
-        stage.buffers, [&](const ir::Buffer& buffer) { return ir::same_sizes(buffer, earlier.number, number); });
-  };
-  for (int number = 0; number < stage.replica.size(); ++number) {
-    if (std::ranges::any_of(positions_, [&](const Position& earlier) { return like(earlier, number); })) continue;
-    Position& position = positions_.emplace_back(Position{.number = number});
-    const ir::Segment* const segments[] = {&stage.forward, &stage.backward, &stage.weight};
-    for (size_t i = 0; i < position.calls.size(); ++i)
-      for (const ir::Instr& instr : segments[i]->code) position.calls[i].push_back(call_of(instr, number));
+  std::vector<int> kinds;
+  for (int position = 0; position < stage.replica.size(); ++position) {
+    if (std::ranges::any_of(kinds, [&](int kind) { return compiler::same_sizes(stage, kind, position); })) continue;
+    kinds.push_back(position);
+    positions_.emplace_back(stage, position);
   }
+  for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
+    for (std::vector<Scratch>& of_pass = scratch_[pass]; const ir::Instr& instr : stage.segment(pass).code)
+      of_pass.push_back(scratch_of(instr));
 }
 
-StageMemory::Call StageMemory::call_of(const ir::Instr& instr, int position) const {
-  const int positions = stage_.replica.size();
-  const auto buffer = [&](int b) -> const ir::Buffer& { return stage_.buffers[static_cast<size_t>(b)]; };
-  Call call;
-  if (instr.op) {
-    double other = 1;
-    for (const int b : instr.in)
-      call.in.push_back(ir::local_type(buffer(b), position, positions, call.in.empty() ? &call.share : &other));
-    for (const int b : instr.out) call.out.push_back(ir::local_type(buffer(b), position, positions, &other));
-    return call;
-  }
-  call.by_tokens = std::ranges::count(buffer(instr.in[0]).type.shape.size, ir::kTokens) > 0;
+StageMemory::Scratch StageMemory::scratch_of(const ir::Instr& instr) const {
+  if (instr.op) return {};
+  const std::vector<i64>& whole = stage_.buffers[static_cast<size_t>(instr.in[0])].type.shape.size;
+  Scratch scratch{.by_tokens = std::ranges::count(whole, ir::kTokens) > 0};
+  const int positions = stage_.replica.size();  // so many tokens are one unit
   for (size_t pattern = 0; pattern < stage_.hosts.size(); ++pattern)
-    for (int rank = 0; rank < positions; ++rank)
-      call.scratch = std::max(call.scratch, ir::scratch_bytes(stage_, instr, pattern, rank, positions));
-  return call;
+    for (int position = 0; position < positions; ++position)
+      scratch.bytes = std::max(scratch.bytes, ir::scratch_bytes(stage_, instr, pattern, position, positions));
+  return scratch;
 }
 
 Kept StageMemory::activations(const ir::CallSize& size) const {
   Kept most;
-  for (const Position& position : positions_) {
+  for (const compiler::LocalStage& position : positions_) {
     const Kept kept = Replay(*this, position, size).run();
     for (i64 Kept::*const bytes : {&Kept::stash, &Kept::later, &Kept::forward_peak, &Kept::backward_peak})
       most.*bytes = std::max(most.*bytes, kept.*bytes);

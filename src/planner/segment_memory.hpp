@@ -1,9 +1,10 @@
 // Activations of a stage, replayed through its segments.
 #pragma once
 
-#include <array>
+#include <map>
 #include <vector>
 
+#include "compiler/local_stage.hpp"
 #include "ir/code.hpp"
 
 namespace switchyard::planner {
@@ -15,6 +16,7 @@ struct Kept {
   i64 stash = 0, later = 0, forward_peak = 0, backward_peak = 0;
   i64 most() const { return stash > later ? stash : later; }
 };
+
 /// A stage's activations for any size of its micro-batches. What depends on the stage alone is found once.
 class StageMemory {
  public:
@@ -22,30 +24,23 @@ class StageMemory {
   explicit StageMemory(const ir::StageCode& stage);
   /// Activations of a micro-batch of size.tokens in documents of at most size.longest, on the position with the most:
   /// including kernels' temporaries, and keys that come together from several ring ranks, counted as in
-  /// compiler/memory, but without the rounding of allocations.
+  /// compiler/memory, but without the rounding of allocations. Any thread.
   Kept activations(const ir::CallSize& size) const;
 
  private:
-  /// An instruction on a position. share: of the first operand in the tokens of a replica. scratch: bytes of the sums
-  /// that a rank makes for others, on the position and in the pattern with the most, for as many tokens as the replica
-  /// has ranks, or, if by_tokens is false, for any number.
-  struct Call {
-    std::vector<ir::Type> in{}, out{};
-    double share = 1;
-    i64 scratch = 0;
+  /// Bytes of the sums that a rank makes for others in a reshard, on the position and in the pattern with the most: for
+  /// each token_unit, or, if by_tokens is false, for any number of tokens.
+  struct Scratch {
+    i64 bytes = 0;
     bool by_tokens = false;
-  };
-  struct Position {
-    int number = 0;
-    std::array<std::vector<Call>, 3> calls{};  // of the forward, backward and weight segment
   };
   class Replay;
 
-  Call call_of(const ir::Instr& instr, int position) const;
+  Scratch scratch_of(const ir::Instr& instr) const;
 
   const ir::StageCode& stage_;
-  size_t roots_ = 0;                 // their numbers are less
-  std::vector<Position> positions_;  // one of each kind
+  std::vector<compiler::LocalStage> positions_;   // one of each kind
+  std::map<Pass, std::vector<Scratch>> scratch_;  // by instruction
 };
 
 }  // namespace switchyard::planner
