@@ -53,7 +53,7 @@ void add_cuda(CLI::App& command, bool& cuda) {
   command.add_flag("--cuda", cuda, "Computes on CUDA devices; ranks share them if there are fewer");
 }
 
-config::Device device(bool cuda) { return cuda ? config::Device::cuda : config::Device::cpu; }
+cluster::DeviceType device(bool cuda) { return cuda ? cluster::DeviceType::cuda : cluster::DeviceType::cpu; }
 
 void add_json(CLI::App& command, bool& json) { command.add_flag("--json", json, "One JSON object on the last line"); }
 

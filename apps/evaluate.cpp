@@ -19,6 +19,7 @@
 #include "files/hf_config.hpp"
 #include "open_job.hpp"
 #include "progress.hpp"
+#include "train/host_share.hpp"
 
 namespace switchyard::apps {
 namespace {
@@ -71,7 +72,9 @@ config::Job job_of(const EvaluateOptions& options, const comm::Launch& launch) {
   const config::JobDraft draft =
       config::read_draft("[run]\nsteps = 1\n[batch]\nsequences = 1\n[[bucket]]\nmax_length = 1\nstrategy = \"1,1,1\"\n",
                          "the command line", overrides, errors);
-  return open_job(draft, errors);
+  config::Job job = open_job(draft, errors);
+  config::resolve_device(job, train::device_type());
+  return job;
 }
 
 void print_scores(const train::ValidationRecord& record) {

@@ -76,6 +76,7 @@ Opened open(const PlanOptions& options, i64 sequences) {
   if (sequences > 0 && opened.job.batch.sequences != sequences)
     user_error("--sequences {}: a key that --set gives replaces it. Leave one of them out.", options.sequences);
   opened.hardware = config::load_hardware(options.cluster, opened.job.run.ranks);
+  config::resolve_device(opened.job, opened.hardware.device.type);
   if (!opened.has_buckets && !sets_smallest) opened.job = with_break_even(std::move(opened.job), opened.hardware);
   return opened;
 }

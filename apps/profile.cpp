@@ -52,7 +52,7 @@ int run_profile(const ProfileOptions& options) {
   train::ProfileSettings settings = options.settings;
   settings.precisions.clear();
   for (const std::string& name : options.precisions) settings.precisions.push_back(precision_from(name));
-  if (options.cuda) settings.device = config::Device::cuda;
+  if (options.cuda) settings.device = cluster::DeviceType::cuda;
   if (!options.emulated.empty()) settings.emulated = config::emulated_hardware(options.emulated);
   const comm::Launch launch = comm::launch_from_environment();
   if (launch.rank == 0) check_output("--out", options.out);

@@ -65,19 +65,16 @@ std::string buckets_text(const config::Job& job) {
 }
 
 // The memory that a rank may use, if the job or the cluster says.
-std::string limit_text(const config::Job& job, const ShowOptions& options) {
-  const config::Job limited = config::is_cluster_file(options.cluster)
-                                  ? within_memory(job, config::load_hardware(options.cluster, job.run.ranks))
-                                  : job;
-  if (limited.run.memory_budget.count == 0) return "no memory budget";
-  return fmt::format("each rank may use {}", format_bytes(limited.run.memory_budget));
+std::string limit_text(const config::Job& job) {
+  if (job.run.memory_budget.count == 0) return "no memory budget";
+  return fmt::format("each rank may use {}", format_bytes(job.run.memory_budget));
 }
 
 std::string plan_text(const config::Job& job, const compiler::Plans& plans, const ShowOptions& options) {
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
   return fmt::format("{}{}\nMemory in step {}, which has {} documents; {}\n{}{}", buckets_text(job),
                      options.shards ? "\n" + compiler::print_plan(plans) : "", options.step, step.lengths.size(),
-                     limit_text(job, options), compiler::print_memory(step.program, step.plan, plans),
+                     limit_text(job), compiler::print_memory(step.program, step.plan, plans),
                      checkpoint_copy_line(checkpoint_copy(job, plans)));
 }
 
@@ -101,14 +98,19 @@ std::string program_text(const config::Job& job, const compiler::Plans& plans, c
       compiler::print_program(step.program, step.plan, plans, options.rank));
 }
 
-// Without a job file a model needs no strategy, and the context is that of the model.
+// Without a job file a model needs no strategy, and the context is that of the model. A cluster file says which devices
+// there are, and what memory they have.
 config::Job job_of(ShowOptions options) {
   if (options.what == "model" && options.job.file.empty()) {
     if (options.job.strategy.empty()) options.job.strategy = "1,1,1";
     options.job = with_context(std::move(options.job));
   }
   config::Errors errors;
-  return open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
+  config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
+  if (!config::is_cluster_file(options.cluster)) return job;
+  const cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
+  config::resolve_device(job, hardware.device.type);
+  return within_memory(std::move(job), hardware);
 }
 
 int run_show(const ShowOptions& options) {

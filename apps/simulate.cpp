@@ -159,6 +159,7 @@ Simulated simulated_job(const SimulateOptions& options, const Progress& progress
   config::Errors errors;
   config::Job job = open_job(draft_of(options.job, JobKind::given, errors, options.cluster), errors);
   cluster::Hardware hardware = config::load_hardware(options.cluster, job.run.ranks);
+  config::resolve_device(job, hardware.device.type);
   if (!options.report.empty()) files::make_folder(options.report);
   progress.now("planning transfers");
   const compiler::Plans plans = compiler::plans_of(job, hardware.placement());

@@ -68,7 +68,8 @@ PlannedSwitch planned_switch(const SwitchPlanOptions& o, const Progress& progres
   std::optional<cluster::Hardware> hardware;
   if (config::is_cluster_file(o.cluster)) hardware = config::load_hardware(o.cluster, ranks);
   cluster::Cluster cluster = hardware ? hardware->placement() : cluster::from_spec(o.cluster);
-  const config::Job job = open_unplanned(std::move(draft), errors, ranks);
+  config::Job job = open_unplanned(std::move(draft), errors, ranks);
+  if (hardware) config::resolve_device(job, hardware->device.type);
   const config::ModelConfig& model = job.model.config;
   const Precision precision = o.precision.empty() ? compiler::precision_of(job.run) : precision_from(o.precision);
   const auto strategy = [&](const std::string& spec) {

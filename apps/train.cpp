@@ -23,6 +23,7 @@
 #include "report/plan_file.hpp"
 #include "train/channels.hpp"
 #include "train/emulation.hpp"
+#include "train/host_share.hpp"
 #include "train/machine_profile.hpp"
 #include "train/rank.hpp"
 #include "train/ranks.hpp"
@@ -105,6 +106,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   const bool planned = leaves_strategies_open(draft, errors), sets_smallest = draft.has("compression.smallest");
   const int ranks = launch.distributed ? launch.size : static_cast<int>(std::thread::hardware_concurrency());
   config::Job job = planned ? open_unplanned(draft, errors, ranks) : open_job(draft, errors);
+  config::resolve_device(job, emulated ? cluster::DeviceType::cpu : train::device_type());
   if (!job.run.profile.empty() && ::access(job.run.profile.c_str(), R_OK) != 0)  // also where it has no use
     user_error("run.profile = \"{}\" can't be read: {}. Check the path, or leave it out.", job.run.profile,
                std::generic_category().message(errno));

@@ -15,7 +15,8 @@ struct Cluster {
   std::vector<int> host;           // host of each rank
   std::vector<std::string> names;  // of the hosts; may be empty
   bool overlaps_collectives =
-      true;  // whether messages travel while ranks compute; not where ranks copy them themselves
+      true;                     // whether messages travel while ranks compute; not where ranks copy them themselves
+  bool torch_elements = false;  // as Device's
   int ranks() const { return static_cast<int>(host.size()); }
   int hosts() const;
   bool same_host(int a, int b) const { return host[static_cast<size_t>(a)] == host[static_cast<size_t>(b)]; }

@@ -69,6 +69,7 @@ Cluster Hardware::placement() const {
         hosts);
   placed.names = host_names;
   placed.overlaps_collectives = overlaps_collectives;
+  placed.torch_elements = device.torch_elements;
   return placed;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/units.hpp"
 #include "cluster/cluster.hpp"
+#include "cluster/device_type.hpp"
 #include "cluster/operator_table.hpp"
 
 namespace switchyard::cluster {
@@ -56,6 +57,8 @@ struct CodecRates {
 
 struct Device {
   std::string name{};
+  DeviceType type = DeviceType::cpu;
+  bool torch_elements = false;  // norms, activations, the loss: libtorch's operators, which convert bf16 to fp32
   Bytes memory{};
   Bytes reserve{};                 // of the memory, kept free by every plan
   Seconds launch{};                // of each kernel, beyond its work

@@ -63,6 +63,7 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
   stage.overlap = how.overlap;
   stage.overlap_transfers = how.overlap_transfers;
   stage.on_devices = how.on_devices;
+  stage.element_kernels = how.element_kernels;
   for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
   stage.rows = layout::row_cuts(mesh, strategy.zero);
   stage.every = strategy.every;

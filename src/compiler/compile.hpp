@@ -51,7 +51,7 @@ class KnownExchanges {
 /// How code is made, besides what the strategy says. overlap: collectives run beside computing (compiler/overlap).
 /// overlap_transfers: as in ir::StageCode.
 /// exchanges: those that are known; null: none. on_devices, element_kernels: kernels are those for devices, which have
-/// other temporaries, and for elements they are ours (ir::CallSize); both only count for memory.
+/// other temporaries, and for elements they are ours (ir::CallSize); both count for predictions only.
 struct CodeOptions {
   bool overlap = true, overlap_transfers = true, on_devices = false, element_kernels = false;
   std::shared_ptr<KnownExchanges> exchanges{};

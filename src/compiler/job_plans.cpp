@@ -7,15 +7,16 @@
 namespace switchyard::compiler {
 
 Precision precision_of(const config::RunSettings& run) {
-  if (run.precision == "auto") return precision_from(run.device == config::Device::cuda ? "bf16" : "fp32");
+  if (run.precision == "auto") return precision_from(run.device == cluster::DeviceType::cuda ? "bf16" : "fp32");
   return precision_from(run.precision);
 }
 
 CodeOptions code_options(const config::Job& job, const cluster::Cluster& cluster) {
+  const bool cuda = job.run.device == cluster::DeviceType::cuda;
   return {.overlap = job.run.overlap && cluster.overlaps_collectives,
           .overlap_transfers = job.run.overlap_transfers,
-          .on_devices = job.run.device != config::Device::cpu,
-          .element_kernels = job.run.device == config::Device::cuda,
+          .on_devices = cuda,
+          .element_kernels = cuda && !cluster.torch_elements,
           .exchanges = std::make_shared<KnownExchanges>()};
 }
 

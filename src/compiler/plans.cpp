@@ -16,13 +16,19 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
   SegmentCost total;
   for (const ir::Instr& instr : segment.code) {
     if (!instr.op) continue;
-    const ir::Cost cost = ir::local_cost(stage, instr, position);
+    const ir::LocalWork work = ir::local_work(stage, instr, position);
+    const ir::Cost& cost = work.cost;
+    const double accumulated = 0.5 * cost.bytes_accumulated;  // one pass of the two lies under the product
     total.flops_per_token += cost.flops_per_token;
     total.flops_per_pair +=
         cost.flops_per_pair + 2 * cost.flops_per_square;  // a square has about two pairs to each that is seen
     total.bytes_per_pair += 2 * cost.bytes_per_square;
     total.bytes_per_token += cost.bytes_per_token + cost.bytes_after_per_token;
-    total.bytes_fixed += cost.bytes_fixed + 0.5 * cost.bytes_accumulated;  // one pass of the two lies under the product
+    total.bytes_fixed += cost.bytes_fixed;
+    if (work.chunk > 0)
+      total.bytes_per_token += accumulated * work.share / work.chunk;
+    else
+      total.bytes_fixed += accumulated;
   }
   return total;
 }

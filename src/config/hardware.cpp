@@ -82,6 +82,7 @@ class Reader {
                                               std::string& message) const;
 
   std::map<std::string, cluster::CodecRates> read_codecs(Section& device);
+  cluster::DeviceType device_type(Section& device);
   void read_device(Section& root, cluster::Device& device);
   std::optional<cluster::Rates> read_rates(Section& device, const std::string& part, BytesPerSecond memory);
   std::optional<cluster::LinkClass> read_link(Section& links, const std::string& part, const char* needed, int devices);
@@ -303,9 +304,22 @@ std::map<std::string, cluster::CodecRates> Reader::read_codecs(Section& device) 
   return read;
 }
 
+// "cpu" where the file does not say it.
+cluster::DeviceType Reader::device_type(Section& device) {
+  using enum cluster::DeviceType;
+  const toml::node* node = find(device, "type");
+  if (node == nullptr) return cpu;
+  const std::string type = node->value_exact<std::string>().value_or("");
+  if (type == name_of(cuda)) return cuda;
+  if (type != name_of(cpu)) wrong(device, "type", "must be \"cpu\" or \"cuda\"");
+  return cpu;
+}
+
 void Reader::read_device(Section& root, cluster::Device& device) {
   Section section = subsection(root, "device", "it gives what one device can do");
   device.name = text(section, "name");
+  device.type = device_type(section);
+  device.torch_elements = yes(section, "torch_elements");
   device.memory = {static_cast<i64>(quantity(section, "memory", kMemory))};
   device.reserve = {static_cast<i64>(optional_quantity(section, "reserve", kMemory, 0, true))};
   if (device.reserve >= device.memory && section.table != nullptr && section.table->contains("memory"))

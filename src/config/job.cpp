@@ -232,6 +232,10 @@ void resolve_vocab(Job& job, i64 vocab_size) {
   job.model.config.vocab_size = vocab_size;
 }
 
+void resolve_device(Job& job, DeviceType type) {
+  if (job.run.device == DeviceType::automatic) job.run.device = type;
+}
+
 void validate(const Job& job) {
   if (needs_model(job)) user_error("model.path = \"{}\": its config.json has not been read.", job.model.path);
   Errors errors;
@@ -290,7 +294,5 @@ std::string_view name_of(LongDocuments value) {
 std::string_view name_of(LearningRateSchedule value) {
   return pick(std::array<std::string_view, 5>{"cosine", "linear", "constant", "wsd", "inverse-sqrt"}, value);
 }
-
-std::string_view name_of(Device value) { return pick(std::array<std::string_view, 2>{"cpu", "cuda"}, value); }
 
 }  // namespace switchyard::config

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/units.hpp"
+#include "cluster/device_type.hpp"
 #include "config/model.hpp"
 #include "config/strategy.hpp"
 #include "config/switch_planner.hpp"
@@ -21,7 +22,7 @@ enum class LongDocuments { split, clip, error };
 /// After the warm-up: cosine and linear fall to min_lr; wsd (warm-up, stable, decay) falls at the end only;
 /// inverse_sqrt falls as 1 / sqrt(step).
 enum class LearningRateSchedule { cosine, linear, constant, wsd, inverse_sqrt };
-enum class Device { cpu, cuda };
+using cluster::DeviceType;
 
 /// path: folder with config.json and weights; empty: weights are drawn. With a path the sizes come by resolve_model,
 /// but for keys that were given beside it.
@@ -103,7 +104,7 @@ struct RunSettings {
   i64 log_every = 1;               // steps between lines on the terminal
   i64 trace_step = 2;              // whose timeline goes to the run folder; 0: none
   int threads = 0;                 // per rank; 0: cores of its host / ranks on it
-  Device device = Device::cpu;
+  DeviceType device = DeviceType::automatic;
   std::string profile;            // with which a job without strategies is planned; empty: this machine's own
   int home = 0;                   // bucket whose strategy anchors the home of master weights and moments
   std::vector<int> order;         // buckets as a step runs them; empty: as batch::published_order
@@ -171,6 +172,8 @@ bool needs_vocab(const Job& job);
 void resolve_model(Job& job, const ModelConfig& model);
 /// Sets the vocabulary size, in tokens. UserError unless positive.
 void resolve_vocab(Job& job, i64 vocab_size);
+/// Sets the device where the job leaves it open.
+void resolve_device(Job& job, DeviceType type);
 /// Checks the whole job once resolved: model, strategies against model and run.ranks, home. UserError lists all errors.
 void validate(const Job& job);
 
@@ -191,6 +194,5 @@ std::string job_reference_markdown();
 
 std::string_view name_of(LongDocuments value);
 std::string_view name_of(LearningRateSchedule value);
-std::string_view name_of(Device value);
 
 }  // namespace switchyard::config

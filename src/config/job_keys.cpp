@@ -459,8 +459,10 @@ Keys run_keys() {
           .rank_only(),
       Run<&RunSettings::device>(
           "run.device",
-          "Type of device. cuda: each rank uses a device of its own, in the order of the ranks of its host; ranks that "
-          "are threads of one process share devices if there are fewer devices than ranks."),
+          "Type of device. auto: cuda where the process has a CUDA device, else cpu; for a cluster that of its "
+          "devices. "
+          "cuda: each rank uses a device of its own, in the order of the ranks of its host; ranks that are threads of "
+          "one process share devices if there are fewer devices than ranks."),
       Run<&RunSettings::profile>(
           "run.profile",
           "Profile (written by `switchyard profile`) for planning a job without strategies. Default: the saved profile "

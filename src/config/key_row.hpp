@@ -25,7 +25,7 @@ constexpr int kValues<LongDocuments> = 3;
 template <>
 constexpr int kValues<LearningRateSchedule> = 5;
 template <>
-constexpr int kValues<Device> = 2;
+constexpr int kValues<DeviceType> = 3;
 template <>
 constexpr int kValues<SwitchPlanner> = 4;
 template <>

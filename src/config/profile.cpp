@@ -196,6 +196,8 @@ Profile profile_from_json(const std::string& text, const std::string& origin, st
   document.erase("machine");
   profile.hardware = hardware_from_table(table_of(document), origin, ranks);
   profile.hardware.device.operators = std::move(operators);
+  profile.hardware.device.type =
+      profile.machine.device == "cuda" ? cluster::DeviceType::cuda : cluster::DeviceType::cpu;
   return profile;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/errors.hpp"
 
@@ -157,7 +158,12 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
   work.cost = instr.op->cost(in, out);
   work.cost.flops_per_token *= work.share;
   work.cost.bytes_per_token *= work.share;
+  if (const double converted = std::exchange(work.cost.bytes_converted_per_token, 0); !stage.element_kernels)
+    work.cost.bytes_after_per_token += converted;
   work.cost.bytes_after_per_token *= work.share;
+  // Programs that have libtorch's operators on devices make the logits of all tokens at once.
+  if (const auto sums = instr.op->statistic_sums(stage.on_devices); sums && stage.element_kernels == stage.on_devices)
+    work.chunk = static_cast<double>(sums->chunk);
   return work;
 }
 

@@ -2,6 +2,7 @@
 // rank: positions are places in the stage's replica (tensor-parallel ranks), T is left open.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <string>
@@ -161,7 +162,8 @@ struct StageCode {
   // Whether gathers and reductions for runs go on while the stage computes; else each waits for the piece before it,
   // and the next piece waits for them.
   bool overlap_transfers = true;
-  bool on_devices = false;  // kernels are those of devices
+  bool on_devices = false;       // kernels are those of devices
+  bool element_kernels = false;  // those for elements are ours
 };
 
 /// Which of the stage's patterns a replica has. InternalError if the stage wasn't compiled for it.
@@ -192,11 +194,13 @@ i64 local_bytes(const Buffer& buffer, int position, int positions, const Extent&
 /// `token_share`).
 Type local_type(const Buffer& buffer, int position, int positions, double* token_share);
 
-/// What an operator's instruction works on at a position. cost: per token of the whole micro-batch; share: of its
-/// tokens; columns: features of the first operand that has tokens, or heads of stored scores (0: none has).
+/// What an operator's instruction works on at a position. cost: per token of the whole micro-batch, where
+/// bytes_after_per_token has what the stage's kernels convert, too; share: of its tokens; columns: features of the
+/// first operand that has tokens, or heads of stored scores (0: none has); chunk: local tokens that it computes at a
+/// time (0: all).
 struct LocalWork {
   Cost cost;
-  double share = 1, columns = 0;
+  double share = 1, columns = 0, chunk = 0;
 
   bool by_documents() const {
     return cost.flops_per_pair > 0 || cost.flops_per_square > 0 || cost.bytes_per_square > 0;
@@ -205,6 +209,9 @@ struct LocalWork {
   double work_per_row() const {
     return (cost.flops_per_token > 0 ? cost.flops_per_token : cost.bytes_per_token) / share;
   }
+  /// How often sums are added to accumulators; between whole chunks by interpolation, so that more tokens never take
+  /// more time each.
+  double accumulations(double tokens) const { return chunk > 0 ? std::max(1.0, tokens * share / chunk) : 1; }
 };
 LocalWork local_work(const StageCode& stage, const Instr& instr, int position);
 inline Cost local_cost(const StageCode& stage, const Instr& instr, int position) {

@@ -19,10 +19,11 @@ namespace switchyard::ir {
 struct Cost {
   double flops_per_token = 0, flops_per_pair = 0, flops_per_square = 0;
   double bytes_per_token = 0, bytes_per_square = 0, bytes_fixed = 0;  // moved to and from memory
-  double bytes_accumulated = 0;      // traffic of adding a product's result to its accumulators
-  double bytes_after_per_token = 0;  // other memory traffic after the products
-  double narrowest = 0;              // smallest dim, other than T, of the matrix products; 0: no products
-  bool backward = false;             // attention gradients, for which devices have their own rate
+  double bytes_accumulated = 0;          // traffic of adding a product's result to its accumulators
+  double bytes_after_per_token = 0;      // other memory traffic after the products
+  double bytes_converted_per_token = 0;  // the same where libtorch's operators do it, which convert elements
+  double narrowest = 0;                  // smallest dim, other than T, of the matrix products; 0: no products
+  bool backward = false;                 // attention gradients, for which devices have their own rate
 };
 
 /// What a call works on, on one rank: tokens of its local shards; keys that its queries see of a document at most; with

@@ -20,7 +20,7 @@ auto numbers_of(const ir::LocalWork& work) {
   const ir::Cost& c = work.cost;
   return std::tuple(c.flops_per_token, c.flops_per_pair, c.flops_per_square, c.bytes_per_token, c.bytes_per_square,
                     c.bytes_fixed, c.bytes_accumulated, c.bytes_after_per_token, c.narrowest, c.backward, work.share,
-                    work.columns);
+                    work.columns, work.chunk);
 }
 
 auto numbers_of(const cost::Message& message) {
@@ -417,7 +417,7 @@ Piece SegmentTimer::computed(const Computation& computation, i64 tokens) const {
       const cost::Work work{.flops = cost.flops_per_token * T,
                             .narrowest = narrowest,
                             .bytes = cost.bytes_per_token * T + cost.bytes_fixed,
-                            .after = cost.bytes_accumulated + cost.bytes_after_per_token * T};
+                            .after = cost.bytes_accumulated * local.accumulations(T) + cost.bytes_after_per_token * T};
       const double rate = cost::product_rate(hardware_.device, computation.type, kManyFlops, narrowest).count;
       const double memory =
           cost.bytes_per_square == 0

@@ -7,7 +7,7 @@ namespace switchyard::train {
 
 compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision,
                             const std::vector<std::string>& strategies, const cluster::Cluster& cluster,
-                            config::Device device) {
+                            cluster::DeviceType device) {
   std::vector<config::Strategy> made;
   for (const std::string& strategy : strategies) {
     made.push_back(config::strategy_from_spec(strategy, cluster.ranks(), model.layers));
@@ -17,7 +17,7 @@ compiler::Plans bench_plans(const config::ModelConfig& model, const std::string&
   ir::differentiate(graph);
   return compiler::Plans(
       std::move(graph), std::move(made), 0, cluster, switching::Planner::relay,
-      {.on_devices = device != config::Device::cpu, .element_kernels = device == config::Device::cuda});
+      {.on_devices = device == cluster::DeviceType::cuda, .element_kernels = device == cluster::DeviceType::cuda});
 }
 
 }  // namespace switchyard::train

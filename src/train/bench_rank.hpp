@@ -15,6 +15,6 @@ namespace switchyard::train {
 /// ranks.
 compiler::Plans bench_plans(const config::ModelConfig& model, const std::string& precision,
                             const std::vector<std::string>& strategies, const cluster::Cluster& cluster,
-                            config::Device device = config::Device::cpu);
+                            cluster::DeviceType device = cluster::DeviceType::cpu);
 
 }  // namespace switchyard::train

@@ -19,7 +19,7 @@ struct BenchStepSettings {
   std::vector<i64> lengths{};
   int ranks = 1, threads = 2, steps = 4;
   std::string strategy = "1,1,1", precision = "fp32";
-  config::Device device = config::Device::cpu;
+  cluster::DeviceType device = cluster::DeviceType::cpu;
 };
 
 /// The lengths of documents in a text such as "4096,512x8": eight of 512 tokens. UserError for any other.

@@ -14,7 +14,7 @@ struct BenchSwitchSettings {
   config::ModelConfig model;
   int ranks = 2, repetitions = 7;
   std::string from = "1,2,1", to = "2,1,1", precision = "fp32";
-  config::Device device = config::Device::cpu;
+  cluster::DeviceType device = cluster::DeviceType::cpu;
 };
 
 /// A switch is what an executor does between two phases of a step: for every unit of the model the working parameters

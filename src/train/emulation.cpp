@@ -56,9 +56,9 @@ void require_emulation(const config::Job& job, const cluster::Hardware& emulated
         "run.threads = {}, but each emulated device is one core: the processor time of a rank is that of one thread. "
         "Leave run.threads out.",
         job.run.threads);
-  if (job.run.device != config::Device::cpu)
+  if (job.run.device == cluster::DeviceType::cuda)
     user_error("run.device = \"{}\", but devices are emulated by cores. Leave run.device out.",
-               config::name_of(job.run.device));
+               name_of(job.run.device));
 }
 
 simulator::Simulation Emulation::step(const Rank& rank, const batch::StepPlan& plan,

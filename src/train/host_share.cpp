@@ -89,25 +89,37 @@ int gpu_count() {
   return c10::impl::VirtualGuardImpl(gpu_type()).deviceCount();
 }
 
-void require_device(config::Device device) {
-  // Streams that share a queue of the device wait for each other's heads: one that waits for a peer could hold up the
-  // one that the peer waits for. A rank may have more streams than the 8 queues that CUDA takes by itself.
-  if (device == config::Device::cuda) ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
-  if (device == config::Device::cuda && gpu_count() == 0)
+namespace {
+
+// Streams that share a queue of the device wait for each other's heads: one that waits for a peer could hold up the one
+// that the peer waits for. A rank may have more streams than the 8 queues that CUDA takes by itself. CUDA reads this
+// when it is first asked for a device.
+void ask_for_queues() { ::setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0); }
+
+}  // namespace
+
+cluster::DeviceType device_type() {
+  ask_for_queues();
+  return gpu_count() > 0 ? cluster::DeviceType::cuda : cluster::DeviceType::cpu;
+}
+
+void require_device(cluster::DeviceType device) {
+  if (device == cluster::DeviceType::cuda) ask_for_queues();
+  if (device == cluster::DeviceType::cuda && gpu_count() == 0)
     user_error(
         "run.device = \"cuda\": this process has no CUDA device: libtorch was built without CUDA, or the driver shows "
         "none. Use \"cpu\", or build "
         "with a libtorch for CUDA and see nvidia-smi.");
 }
 
-RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device,
+RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, cluster::DeviceType device,
                              bool threads_of_one_process) {
   const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have",
                                            kBeforeTheFirstStep, own_view());
   const std::vector<int>& host = fabric.cluster().host;
   if (settings.threads == 0) settings.threads = threads_for(fabric.rank(), all, host);
   settings.device = at::Device(at::kCPU);
-  if (device == config::Device::cpu) return settings;
+  if (device != cluster::DeviceType::cuda) return settings;
   for (int rank = 0; rank < fabric.size(); ++rank) {
     const int gpu = gpu_for(rank, all, host, threads_of_one_process);
     if (rank == fabric.rank()) settings.device = at::Device(gpu_type(), static_cast<at::DeviceIndex>(gpu));

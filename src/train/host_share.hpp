@@ -38,14 +38,17 @@ at::DeviceType& gpu_type();
 /// Devices of that type that this process sees.
 int gpu_count();
 
+/// What run.device = "auto" stands for in this process.
+cluster::DeviceType device_type();
+
 /// UserError unless this process can compute on such a device. Called before ranks start, and before anything else asks
 /// CUDA for a device: it is given as many queues as there can be, unless CUDA_DEVICE_MAX_CONNECTIONS says how many.
-void require_device(config::Device device);
+void require_device(cluster::DeviceType device);
 
 /// `settings` with the rank's device, and its threads unless they are given (above 0). All ranks call it together, each
 /// on the thread that works with its device from now on.
 /// errors  UserError on all of them where gpu_for has one for any
-RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, config::Device device,
+RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, cluster::DeviceType device,
                              bool threads_of_one_process);
 
 }  // namespace switchyard::train

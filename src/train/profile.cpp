@@ -42,7 +42,7 @@ int ranks_of(const ProfileSettings& settings, const comm::Launch& launch) {
   if (settings.emulated) return cores();
   if (settings.ranks > 0) return settings.ranks;
   if (launch.distributed) return launch.size;
-  return settings.device == config::Device::cuda ? std::max(1, gpu_count()) : cores();
+  return settings.device == cluster::DeviceType::cuda ? std::max(1, gpu_count()) : cores();
 }
 
 int threads_of(const ProfileSettings& settings, int ranks_per_host) {
@@ -88,6 +88,7 @@ cluster::Device described(const at::Device& device, int ranks, bool processes, c
   }
   const kernels::DeviceMemory memory = kernels::device_memory(device);
   made.name = kernels::device_name(device);
+  made.type = cluster::DeviceType::cuda;
   made.memory = {memory.all / sharing_a_device(ranks, processes)};
   return made;
 }
@@ -129,7 +130,7 @@ std::vector<Precision> with_states(const std::vector<Precision>& precisions) {
 config::Machine this_machine(const ProfileSettings& settings, const comm::Launch& launch) {
   const int ranks = ranks_of(settings, launch);
   return {.processor = processor(),
-          .device = settings.device == config::Device::cuda ? "cuda" : "cpu",
+          .device = settings.device == cluster::DeviceType::cuda ? "cuda" : "cpu",
           .fabric = settings.emulated    ? config::kEmulatedFabric
                     : launch.distributed ? (launch.via == comm::Via::mpi ? "mpi" : "tcp")
                                          : "threads",

@@ -16,7 +16,7 @@ namespace switchyard::train {
 /// are then 0.
 struct ProfileSettings {
   int ranks = 0, threads = 0;
-  config::Device device = config::Device::cpu;
+  cluster::DeviceType device = cluster::DeviceType::cpu;
   std::vector<Precision> precisions{Precision{}};
   bool quick = false;  // a coarse profile that takes seconds
   i64 head_dim = 64;   // features of the heads that attention is to be timed with, even

@@ -67,7 +67,7 @@ std::vector<std::string> start_banner(const config::Job& job, const StartFacts& 
       "batch     " + batch_line(job.batch),
       "strategy  " + strategy_line(job.buckets),
       fmt::format("ranks     {} on {} host{}, {}, {}", facts.cluster.ranks(), hosts, hosts == 1 ? "" : "s",
-                  config::name_of(job.run.device), name_of(facts.precision)),
+                  name_of(job.run.device), name_of(facts.precision)),
       budget.count > 0
           ? fmt::format("memory    {} of {} a rank in the first step", format_bytes(facts.predicted),
                         format_bytes(budget))

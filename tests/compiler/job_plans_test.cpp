@@ -60,15 +60,19 @@ TEST(CodeOptions, overlap_collectives_where_job_and_fabric_do) {
 TEST(CodeOptions, tell_whether_kernels_are_those_for_devices) {
   config::Job job = small_job();
   EXPECT_FALSE(code_options(job, cluster::uniform(1, 2)).on_devices);
-  job.run.device = config::Device::cuda;
+  job.run.device = cluster::DeviceType::cuda;
   EXPECT_TRUE(code_options(job, cluster::uniform(1, 2)).on_devices);
   EXPECT_TRUE(plans_of(job, cluster::uniform(1, 4)).how().on_devices);
+  EXPECT_TRUE(code_options(job, cluster::uniform(1, 2)).element_kernels);
+  cluster::Cluster with_torch = cluster::uniform(1, 2);
+  with_torch.torch_elements = true;
+  EXPECT_FALSE(code_options(job, with_torch).element_kernels);
 }
 
 TEST(PrecisionOf, is_chosen_by_the_device_unless_the_job_says) {
   config::RunSettings run;
   EXPECT_EQ(precision_of(run), precision_from("fp32"));
-  run.device = config::Device::cuda;
+  run.device = cluster::DeviceType::cuda;
   EXPECT_EQ(precision_of(run), precision_from("bf16"));
   run.precision = "fp64";
   EXPECT_EQ(precision_of(run), precision_from("fp64"));

@@ -157,6 +157,25 @@ TEST(HardwareFile, a_part_of_the_memory_may_be_kept_free) {
             "my.toml:10: device.reserve = -1 must be at least 0.");
 }
 
+TEST(HardwareFile, devices_are_cpus_unless_the_file_says_that_they_have_cuda) {
+  const auto of_type = [](const std::string& type) {
+    return with("launch = \"5 us\"", "launch = \"5 us\"\ntype = " + type);
+  };
+  EXPECT_EQ(hardware_from_toml(kGood, "my.toml").device.type, cluster::DeviceType::cpu);
+  EXPECT_EQ(hardware_from_toml(of_type("\"cpu\""), "my.toml").device.type, cluster::DeviceType::cpu);
+  EXPECT_EQ(hardware_from_toml(of_type("\"cuda\""), "my.toml").device.type, cluster::DeviceType::cuda);
+  for (const std::string wrong : {"\"gpu\"", "\"auto\"", "1"})
+    EXPECT_THAT(error_with("launch = \"5 us\"", "launch = \"5 us\"\ntype = " + wrong),
+                HasSubstr(fmt::format("my.toml:10: device.type = {} must be \"cpu\" or \"cuda\".", wrong)));
+}
+
+TEST(HardwareFile, kernels_of_devices_are_those_of_this_program_unless_the_file_says) {
+  EXPECT_FALSE(hardware_from_toml(kGood, "my.toml").placement().torch_elements);
+  EXPECT_TRUE(hardware_from_toml(with("launch = \"5 us\"", "launch = \"5 us\"\ntorch_elements = true"), "my.toml")
+                  .placement()
+                  .torch_elements);
+}
+
 TEST(HardwareFile, the_host_may_take_time_to_issue_operators) {
   const cluster::Device none = hardware_from_toml(kGood, "my.toml").device;
   EXPECT_EQ(none.host_launch, Seconds{0});

@@ -227,8 +227,16 @@ TEST(Job, the_fingerprint_differs_where_jobs_differ_in_what_ranks_must_share) {
 TEST(Job, names_of_settings_are_those_of_the_file) {
   EXPECT_EQ(name_of(LongDocuments::error), "error");
   EXPECT_EQ(name_of(LearningRateSchedule::linear), "linear");
-  EXPECT_EQ(name_of(Device::cuda), "cuda");
-  EXPECT_THROW(name_of(static_cast<Device>(7)), InternalError);
+  EXPECT_THROW(name_of(static_cast<LongDocuments>(7)), InternalError);
+}
+
+TEST(Job, device_is_that_of_machine_or_cluster_unless_the_job_says) {
+  Job job;
+  EXPECT_EQ(job.run.device, DeviceType::automatic);
+  resolve_device(job, DeviceType::cuda);
+  EXPECT_EQ(job.run.device, DeviceType::cuda);
+  resolve_device(job, DeviceType::cpu);
+  EXPECT_EQ(job.run.device, DeviceType::cuda);
 }
 
 }  // namespace

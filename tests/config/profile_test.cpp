@@ -53,6 +53,13 @@ TEST(Profile, of_a_version_that_did_not_say_how_steady_its_machine_was_is_read) 
               testing::HasSubstr("machine.speed_change"));
 }
 
+TEST(Profile, says_by_the_machine_whose_kernels_compute) {
+  Profile profile = measured();
+  profile.machine.device = "cuda";
+  profile.hardware.device.type = cluster::DeviceType::cuda;
+  EXPECT_EQ(profile_from_json(to_json(profile), "p.json").hardware, profile.hardware);
+}
+
 TEST(Profile, with_links_between_hosts_reads_back_too) {
   Profile profile = measured();
   profile.hardware.hosts = 2;

@@ -290,6 +290,47 @@ TEST(SegmentTimes, of_a_head_count_the_traffic_of_its_logits) {
       << "products take longer than what they move themselves";
 }
 
+// Kernels for devices read logits in bf16 as they are, in larger chunks; where libtorch converts them, that is traffic,
+// too. Each chunk's part of the weight's gradient is added to the whole.
+TEST(SegmentTimes, of_a_head_count_what_the_kernels_of_its_device_move) {
+  struct Kernels {
+    const char* what;
+    compiler::CodeOptions how;
+    double chunk, converted;
+  };
+  constexpr i64 kTokens = 8192;
+  const double copies = 18 * 4;
+  for (const Kernels& kernels :
+       {Kernels{.what = "cores", .how = {}, .chunk = 512, .converted = copies},
+        Kernels{.what = "devices", .how = {.on_devices = true, .element_kernels = true}, .chunk = 4096, .converted = 0},
+        Kernels{.what = "libtorch on devices", .how = {.on_devices = true}, .chunk = kTokens, .converted = copies}}) {
+    const compiler::Plans plans = plans_under({"1,1,1"}, 1, 1, 1, kernels.how);
+    const ir::StageCode& stage = plans.strategies()[0].groups[0].stages[0];
+    const auto head = std::ranges::find_if(stage.backward.code,
+                                           [](const ir::Instr& i) { return i.op && i.op->name() == "head_loss"; });
+    const ir::Cost cost = ir::local_cost(stage, *head, 0);
+    EXPECT_EQ(cost.bytes_after_per_token, (4 * 2 + kernels.converted) * compiler::small_llama().vocab_size)
+        << kernels.what;
+    cluster::Hardware hardware = arithmetic_only(1, 1);
+    const auto seconds = [&](double memory) {
+      for (auto& [type, rates] : hardware.device.rates) rates.memory = {memory};
+      return segment_times(stage, {Pass::B, {*head}, {}, {}}, kTokens, {0}, hardware, plans.cluster()).pieces[0].fixed;
+    };
+    const double bytes = (seconds(1e12) - seconds(1e13)) / 0.9e-12;
+    EXPECT_NEAR(bytes, cost.bytes_after_per_token * kTokens + cost.bytes_accumulated * kTokens / kernels.chunk,
+                bytes * 1e-4)
+        << kernels.what;
+  }
+}
+
+TEST(LocalWork, is_accumulated_once_for_a_part_of_a_chunk) {
+  const ir::LocalWork work{.cost = {}, .share = 0.5, .chunk = 100};
+  EXPECT_EQ(work.accumulations(10), 1);
+  EXPECT_EQ(work.accumulations(200), 1);
+  EXPECT_EQ(work.accumulations(600), 3);
+  EXPECT_EQ(ir::LocalWork().accumulations(600), 1);
+}
+
 // Each of two ranks has half of the tokens, so a product's narrowest dim is 16 of 32 tokens.
 TEST(SegmentTimes, of_a_head_whose_tokens_are_cut_are_those_of_a_part) {
   const auto head_of = [](const compiler::Plans& plans) {

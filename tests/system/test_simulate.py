@@ -31,7 +31,7 @@ def job(tmp_path, corpus):
 
 @pytest.mark.parametrize("cluster", ["demo", "a100-80g"])
 def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_path, cluster):
-    found = figures(job, "--cluster", cluster)
+    found = figures(job, "--cluster", cluster, "--set", "run.device=cpu")
     assert found.keys() == KEYS
     parts = found["compute_seconds"] + found["communication_seconds"] - found["overlap_seconds"] + found["idle_seconds"]
     assert (parts == pytest.approx(found["step_seconds"], rel=1e-9)
@@ -42,6 +42,19 @@ def test_the_parts_of_a_step_sum_to_it_and_memory_is_that_of_the_run(job, tmp_pa
     log = tiny.train(job, "--out", tmp_path / "out", "--steps", 1, "--set", "run.memory_budget=\"1 GiB\"")
     assert found["peak_bytes"] == log[0]["predicted_peak_bytes_per_rank"]
     assert found["peak_bound_bytes"] == max(log[0]["peak_bound_bytes_per_rank"])
+
+
+def test_a_cluster_says_whose_kernels_compute_and_so_in_which_precision(corpus, tmp_path):
+    job = tiny.write_job(tmp_path / "job.toml", corpus, BUCKETS, run={"ranks": 4, "precision": "auto"})
+
+    def found(*sets):
+        return figures(job, "--cluster", "a100-80g", *[word for key in sets for word in ("--set", f"run.{key}")])
+
+    assert found() == found("device=cuda") == found("device=cuda", "precision=bf16")
+    assert found("device=cpu") == found("device=cpu", "precision=fp32") != found("device=cpu", "precision=bf16")
+    assert found("device=cpu", "precision=bf16")["peak_bytes"] != found()["peak_bytes"]
+    plan = tiny.run([tiny.PROGRAM, "plan", job, "--cluster", "a100-80g", "--seconds", 1, "--out", tmp_path / "plan.toml"])
+    assert plan.returncode == 0 and 'device = "cuda"' in (tmp_path / "plan.toml").read_text(), plan.stderr
 
 
 def test_a_job_fits_where_training_takes_it(job, tmp_path):
@@ -160,7 +173,7 @@ def test_split_gradients_never_lose_to_1f1b_of_the_same_memory_nor_to_a_smaller_
         steps = [heavy_head(tmp_path / "job.toml", architecture, micro_batches, schedule, cap) for cap in caps]
         assert steps[0] < usual, (schedule, steps, usual)
         # Steps of equal length may differ slightly where a transfer is at another time.
-        assert all(later <= before * (1 + 5e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)
+        assert all(later <= before * (1 + 1e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)
 
 
 def test_steps_choose_the_buckets_with_which_their_documents_take_the_least_time(tmp_path, corpus):

@@ -85,7 +85,7 @@ i64 need_of(config::Job job, int zero) {
 
 // What ranks store is home, so that none borrows a copy.
 TEST(Evaluate, takes_the_memory_of_the_parameters_that_a_rank_stores) {
-  if (job_device() != config::Device::cpu) GTEST_SKIP() << "devices round budgets up";
+  if (job_device() != cluster::DeviceType::cpu) GTEST_SKIP() << "devices round budgets up";
   const Scratch scratch;
   const std::string folder = trained(scratch);
   for (const std::string strategy : {"dp=2", "dp=2,zero=2", "1,2,1", "ring=2", "depth=2", "dp=2,zero=3"}) {

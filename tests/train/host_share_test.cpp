@@ -88,21 +88,21 @@ TEST(HostShare, MoreProcessesThanDevicesAreRefusedAndThreadsShare) {
 TEST(HostShare, EveryRankGetsThreadsAndThoseThatAreGivenStay) {
   int cores = 0;  // one rank has them all
   on_ranks(1, {}, cluster::uniform(1, 1), {}, [&](comm::Fabric& fabric) {
-    cores = with_host_share({.threads = 0}, fabric, config::Device::cpu, true).threads;
+    cores = with_host_share({.threads = 0}, fabric, cluster::DeviceType::cpu, true).threads;
   });
   EXPECT_GE(cores, 1);
   for (const auto& [hosts, ranks] : {std::pair{1, 4}, std::pair{2, 2}}) {
     std::mutex mutex;
     std::vector<int> threads;
     on_ranks(hosts * ranks, {}, cluster::uniform(hosts, ranks), {}, [&, ranks = ranks](comm::Fabric& fabric) {
-      const int shared = with_host_share({.threads = 0}, fabric, config::Device::cpu, true).threads;
+      const int shared = with_host_share({.threads = 0}, fabric, cluster::DeviceType::cpu, true).threads;
       const std::lock_guard lock(mutex);
       threads.push_back(shared);
     });
     EXPECT_THAT(threads, Each(std::max(1, cores / ranks)));
   }
   on_ranks(2, {}, cluster::uniform(1, 2), {}, [](comm::Fabric& fabric) {
-    EXPECT_EQ(with_host_share({.threads = 3}, fabric, config::Device::cpu, true).threads, 3);
+    EXPECT_EQ(with_host_share({.threads = 3}, fabric, cluster::DeviceType::cpu, true).threads, 3);
   });
 }
 
@@ -111,7 +111,7 @@ TEST(HostShare, ARankWorksWithItsDevice) {
   const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
   on_ranks(2, {}, cluster::uniform(1, 2), {}, [](comm::Fabric& fabric) {
     EXPECT_FALSE(standin::is_chosen());
-    with_host_share({.threads = 1}, fabric, config::Device::cuda, true);
+    with_host_share({.threads = 1}, fabric, cluster::DeviceType::cuda, true);
     EXPECT_TRUE(standin::is_chosen());
   });
   gpu_type() = before;
@@ -121,21 +121,21 @@ TEST(HostShare, ADeviceHasAQueueForEachStreamUnlessTheUserSaysHowMany) {
   constexpr const char* kName = "CUDA_DEVICE_MAX_CONNECTIONS";
   const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
   unsetenv(kName);
-  require_device(config::Device::cpu);
+  require_device(cluster::DeviceType::cpu);
   EXPECT_EQ(environment(kName), std::nullopt);
-  require_device(config::Device::cuda);
+  require_device(cluster::DeviceType::cuda);
   EXPECT_EQ(environment(kName), "32");
   setenv(kName, "8", 1);
-  require_device(config::Device::cuda);
+  require_device(cluster::DeviceType::cuda);
   EXPECT_EQ(environment(kName), "8");
   unsetenv(kName);
   gpu_type() = before;
 }
 
 TEST(HostShare, ACudaDeviceIsRequiredBeforeAnythingStarts) {
-  EXPECT_NO_THROW(require_device(config::Device::cpu));
+  EXPECT_NO_THROW(require_device(cluster::DeviceType::cpu));
   try {
-    require_device(config::Device::cuda);
+    require_device(cluster::DeviceType::cuda);
     GTEST_SKIP() << "this host has a CUDA device";
   } catch (const UserError& error) {
     EXPECT_THAT(error.what(), HasSubstr("run.device = \"cuda\": this process has no CUDA device"));

@@ -8,11 +8,11 @@
 namespace switchyard::train {
 
 /// cuda where it is no CPU, and from now on stands for that device.
-inline config::Device job_device() {
+inline cluster::DeviceType job_device() {
   const at::Device device = standin::test_device();
-  if (device.is_cpu()) return config::Device::cpu;
+  if (device.is_cpu()) return cluster::DeviceType::cpu;
   gpu_type() = device.type();
-  return config::Device::cuda;
+  return cluster::DeviceType::cuda;
 }
 
 }  // namespace switchyard::train

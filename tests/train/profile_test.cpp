@@ -88,12 +88,12 @@ TEST(Profile, of_an_emulated_cluster_is_not_measured_by_several_processes) {
 TEST(Profile, has_a_rank_for_each_device) {
   const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
   EXPECT_EQ(gpu_count(), 1);
-  EXPECT_EQ(this_machine({.device = config::Device::cuda}, {}).ranks, 1);
-  EXPECT_EQ(this_machine({.ranks = 3, .device = config::Device::cuda}, {}).ranks, 3);
+  EXPECT_EQ(this_machine({.device = cluster::DeviceType::cuda}, {}).ranks, 1);
+  EXPECT_EQ(this_machine({.ranks = 3, .device = cluster::DeviceType::cuda}, {}).ranks, 3);
   comm::Launch launch;
   launch.distributed = true;
   launch.size = 4;
-  EXPECT_EQ(this_machine({.device = config::Device::cuda}, launch).ranks, 4);
+  EXPECT_EQ(this_machine({.device = cluster::DeviceType::cuda}, launch).ranks, 4);
   gpu_type() = before;
 }
 

@@ -44,7 +44,7 @@ checkpoint_every = 2
 keep_checkpoints = 0
 out = ")" + out + "\"\n";
   std::vector<std::string> all = {};
-  if (job_device() == config::Device::cuda) all = {"run.device=\"cuda\""};
+  if (job_device() == cluster::DeviceType::cuda) all = {"run.device=\"cuda\""};
   all.insert(all.end(), sets.begin(), sets.end());
   return config::job_from_toml(text, "job.toml", all);
 }

@@ -22,19 +22,21 @@ std::vector<layout::Layout> head_needs(const LayoutQuery& query) {
 }
 
 // Bytes that kernels/cross_entropy moves for a logit: maximum, sums and gradient each read it, and the gradient is
-// written in its place. Logits in bf16 are converted to fp32 for that: the sums take 6 more passes (converted, less the
-// maximum, exponentials, their sum) and the gradient 12.
-double logit_bytes(DType type) {
-  const double own = 4.0 * static_cast<double>(size_of(type));
-  return type == DType::bf16 ? own + 18.0 * static_cast<double>(size_of(DType::f32)) : own;
-}
+// written in its place.
+double logit_bytes(DType type) { return 4.0 * static_cast<double>(size_of(type)); }
+
+// Where operators of libtorch do that, logits in bf16 are converted to fp32: the sums take 6 more passes (converted,
+// less the maximum, exponentials, their sum) and the gradient 12.
+double converted_bytes(DType type) { return type == DType::bf16 ? 18.0 * static_cast<double>(size_of(DType::f32)) : 0; }
 
 // The cost of so many products with the weight, and of passes over the logits when they are made.
 Cost products(std::span<const Type> in, std::span<const Type> out, int count) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 2.0 * count * static_cast<double>(elements(in[1], {1}));
   cost.narrowest = static_cast<double>(std::min(in[1].shape.size[0], in[1].shape.size[1]));
-  cost.bytes_after_per_token = logit_bytes(in[1].dtype) * static_cast<double>(in[1].shape.size[0]);
+  const auto vocabulary = static_cast<double>(in[1].shape.size[0]);
+  cost.bytes_after_per_token = logit_bytes(in[1].dtype) * vocabulary;
+  cost.bytes_converted_per_token = converted_bytes(in[1].dtype) * vocabulary;
   return cost;
 }
 

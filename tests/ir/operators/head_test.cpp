@@ -70,8 +70,8 @@ TEST(HeadLoss, costs_three_products_and_the_logits_of_a_chunk) {
                                 per_token(DType::f32)},
                           out = HeadLoss().shape(in);
   EXPECT_EQ(HeadLoss().cost(in, out).flops_per_token, 3 * 2 * 6400);
-  EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * (4 * 2 + 18 * 4))
-      << "passes over logits in bf16 and copies in fp32";
+  EXPECT_EQ(HeadLoss().cost(in, out).bytes_after_per_token, 100 * 4 * 2) << "passes over logits in bf16";
+  EXPECT_EQ(HeadLoss().cost(in, out).bytes_converted_per_token, 100 * 18 * 4) << "and over copies in fp32";
   EXPECT_EQ(HeadLoss().workspace(in, out, {4096, 0}), 512 * (100 * (2 + 2 * 4) + 3 * 4 + 4 + 1 + 8))
       << "a chunk of 512 tokens";
   EXPECT_EQ(HeadLoss().workspace(in, out, {.tokens = 4096, .sequences = 1, .element_kernels = true}),
@@ -112,6 +112,7 @@ TEST(HeadLoss, comes_apart_into_halves_with_the_gradient_of_the_logits_between_t
              weights = halves.weights->cost(std::vector{out[2], in[0]}, of_weight);
   EXPECT_EQ(inputs.flops_per_token + weights.flops_per_token, whole.flops_per_token);
   EXPECT_EQ(inputs.bytes_after_per_token + weights.bytes_after_per_token, whole.bytes_after_per_token);
+  EXPECT_EQ(inputs.bytes_converted_per_token + weights.bytes_converted_per_token, whole.bytes_converted_per_token);
   EXPECT_EQ(weights.bytes_accumulated, whole.bytes_accumulated);
   EXPECT_EQ(inputs.bytes_accumulated, 0);
   EXPECT_EQ(halves.inputs->workspace(in, out, {4096, 0}), 512 * (2 * 4 * 100 + 3 * 4 + 4 + 1 + 8))
