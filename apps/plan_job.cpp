@@ -270,14 +270,17 @@ std::optional<config::Job> in_ring_steps(const config::Job& job) {
 
 constexpr const char* kInSteps = "; keys of rings in steps (exchange=ring)";
 
-// All documents are divided over the whole ring.
-std::optional<config::Job> with_one_degree(const JudgedPlan& plan) {
-  return with(plan.job, [](config::Bucket& bucket) {
+// All documents are divided over the whole ring. A degree for each is chosen by the times of a nominal device: now and
+// then one degree for all is quicker.
+std::optional<config::Job> with_one_degree(const config::Job& job) {
+  return with(job, [](config::Bucket& bucket) {
     if (!bucket.strategy.has(config::StageAxis::ring)) return false;
     bucket.strategy.ring_degree = config::RingDegree::uniform;
     return true;
   });
 }
+
+constexpr const char* kOneDegree = "; one degree of the ring for all documents (ring_degree=uniform)";
 
 bool exchanges_activations(const config::Strategy& strategy) {
   return std::ranges::any_of(strategy.groups, [](const config::Group& group) {
@@ -302,6 +305,8 @@ std::optional<config::Job> in_pairs(const JudgedPlan& plan) {
     return true;
   });
 }
+
+constexpr const char* kInPairs = "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)";
 
 // Pairs of micro-batches are tried where exchanges that nothing hides take more than this share of a step.
 constexpr double kWorthPairs = 0.05;
@@ -422,13 +427,14 @@ void Contest::start(JudgedPlan plan) {
       return std::make_unique<Trial>(job, model_, request.hardware, *known_, request.steps);
     };
     entry.trial = trial_of(entry.plan.job);
-    if (std::optional<config::Job> steps = in_ring_steps(entry.plan.job); steps && !entry.plan.own) {
-      std::unique_ptr<Trial> other = trial_of(*steps);
-      if (other->seconds() < entry.trial->seconds()) {
-        entry.trial = std::move(other);
-        entry.plan.job = std::move(*steps);
-        entry.plan.name += kInSteps;
-      }
+    for (const auto& [variant, name] : {std::pair(in_ring_steps, kInSteps), std::pair(with_one_degree, kOneDegree)}) {
+      std::optional<config::Job> job = variant(entry.plan.job);
+      if (!job || entry.plan.own) continue;
+      std::unique_ptr<Trial> other = trial_of(*job);
+      if (other->seconds() >= entry.trial->seconds()) continue;
+      entry.trial = std::move(other);
+      entry.plan.job = std::move(*job);
+      entry.plan.name += name;
     }
     entry.plan.seconds = entry.trial->seconds();
   });
@@ -524,25 +530,27 @@ std::optional<double> Contest::excess(size_t listed) {
 std::vector<JudgedPlan> Contest::judged(size_t listed) {
   std::vector<JudgedPlan> plans;
   for (Entry* entry : looked_at(listed)) plans.push_back(std::move(entry->plan));
-  choose_variants(plans);
+  choose_pairs(plans);
   if (job_.run.choose_buckets) add_buckets_to_choose_from(plans);
   choose_codecs(plans);
   for (JudgedPlan& plan : plans) plan.name += codecs_of(plan.job.buckets);
   return plans;
 }
 
-// A degree for each document is chosen by the times of a nominal device: now and then one degree for all is quicker.
-// The quickest plan and the quickest single strategy have the better of both, and of single and paired micro-batches.
-void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
+// The quickest plan and the quickest single strategy have the better of single and paired micro-batches.
+void Contest::choose_pairs(std::vector<JudgedPlan>& plans) {
   const auto single = std::ranges::find_if(plans, &JudgedPlan::single);
   std::vector<std::exception_ptr> failed(plans.size());
   for (auto plan = plans.begin(); plan != plans.end(); ++plan) {
     if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
     const planner::Account account = planner_.account(*plan->choice);
-    const bool exchanges = account.communication > kWorthPairs * account.seconds;
-    workers_->add([this, exchanges, &plan = *plan, &error = failed[static_cast<size_t>(plan - plans.begin())]] {
+    if (account.communication <= kWorthPairs * account.seconds) continue;
+    workers_->add([this, &plan = *plan, &error = failed[static_cast<size_t>(plan - plans.begin())]] {
       try {
-        choose_variant(plan, exchanges);
+        std::optional<config::Job> job = in_pairs(plan);
+        if (!job) return;
+        JudgedPlan other{.name = plan.name + kInPairs, .choice = plan.choice, .job = *std::move(job)};
+        if (std::optional<JudgedPlan> better = quicker(std::move(other), plan.seconds)) plan = *std::move(better);
       } catch (...) {
         error = std::current_exception();
       }
@@ -552,22 +560,6 @@ void Contest::choose_variants(std::vector<JudgedPlan>& plans) {
   for (const std::exception_ptr& error : failed)
     if (error) std::rethrow_exception(error);
   std::ranges::stable_sort(plans, {}, order_of);
-}
-
-void Contest::choose_variant(JudgedPlan& plan, bool exchanges) const {
-  struct Variant {
-    std::optional<config::Job> (*of)(const JudgedPlan&);
-    const char* name;
-  };
-  constexpr std::array<Variant, 2> kVariants{
-      {{with_one_degree, "; one degree of the ring for all documents (ring_degree=uniform)"},
-       {in_pairs, "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)"}}};
-  for (const Variant& variant : kVariants) {
-    std::optional<config::Job> job = variant.of(plan);
-    if (!job || (variant.of == in_pairs && !exchanges)) continue;
-    JudgedPlan other{.name = plan.name + variant.name, .choice = plan.choice, .job = *std::move(job)};
-    if (std::optional<JudgedPlan> better = quicker(std::move(other), plan.seconds)) plan = *std::move(better);
-  }
 }
 
 // Chooses the codecs of the quickest plan, bucket by bucket and role by role: a codec that the planner's model took is

@@ -86,9 +86,7 @@ class Contest {
   /// The plan with its times and memory, if it takes less than `than` seconds and fits.
   std::optional<JudgedPlan> quicker(JudgedPlan plan, double than) const;
   void add_buckets_to_choose_from(std::vector<JudgedPlan>& plans);
-  void choose_variants(std::vector<JudgedPlan>& plans);
-  /// exchanges: whether pairs of micro-batches are worth trying.
-  void choose_variant(JudgedPlan& plan, bool exchanges) const;
+  void choose_pairs(std::vector<JudgedPlan>& plans);
   void choose_codecs(std::vector<JudgedPlan>& plans);
   const config::Job& job_;
   const planner::Planner& planner_;

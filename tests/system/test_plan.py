@@ -220,7 +220,8 @@ def mebibytes(text):
 
 def test_the_table_has_the_jobs_own_buckets_the_best_of_two_and_the_plan_of_least_memory_that_is_nearly_as_quick():
     """The demo's buckets are not the quickest."""
-    rows = {row[0]: row[1:] for row in rows_of(plan(tiny.ROOT / "demo" / "job.toml", "--lengths", "github"))}
+    rows = {row[0]: row[1:] for row in rows_of(plan(tiny.ROOT / "demo" / "job.toml", "--lengths", "github",
+                                                    "--degrees", "dp,tp,pp,ring"))}
     assert [*rows] == ["chosen", "the job's own", "best of 2 buckets", "least memory within 5%"]
     assert rows["the job's own"][-1].startswith("to 4096: 1,2,2, micro-batches of up to 4096 tokens; to 2048: 2,2,1")
     assert rows["best of 2 buckets"][-1].count("to ") - rows["best of 2 buckets"][-1].count("up to ") == 2
@@ -342,8 +343,11 @@ def test_devices_that_slow_each_other_are_planned_as_they_are_simulated(tmp_path
                       for row, name in plans_of(printed.splitlines()) if row.startswith("The job's own buckets: ")]
             assert simulated[0] <= float(mine[0]), printed
             times |= {name: (float(a), float(b)) for a, b, name in [*listed, mine]}
-        for name, (simulated, planned) in times.items():  # rings wait for one another in each attention
-            assert planned == pytest.approx(simulated, rel=0.03 if "ring" in name else 0.01), name
+        # Rings wait for one another in each attention. Ulysses ranks compute from one attention to the next, which
+        # the planner's layers cut in two, so that the curve takes more from each half.
+        for name, (simulated, planned) in times.items():
+            rel = 0.03 if "ring" in name else 0.015 if "ulysses" in name and "lockstep" in profile else 0.01
+            assert planned == pytest.approx(simulated, rel=rel), name
         for a, b in itertools.combinations(times, 2):
             if times[a][0] < 0.98 * times[b][0]:
                 assert times[a][1] < times[b][1], (a, b)
