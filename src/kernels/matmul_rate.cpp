@@ -10,8 +10,8 @@
 namespace switchyard::kernels {
 
 FlopsPerSecond matmul_rate(at::ScalarType type, const at::Device& device, Seconds duration, SecondsClock clock) {
-  // One thread is as fast with small products; several, and other devices, need large ones to be fully used.
-  const int64_t size = device.is_cuda() ? 8192 : device.is_cpu() && at::get_num_threads() == 1 ? 512 : 1024;
+  // One thread is as fast with small products; several, and CUDA devices, need large ones to be fully used.
+  const int64_t size = device.is_cuda() ? 8192 : device.is_cpu() && at::get_num_threads() > 1 ? 1024 : 256;
   const MemoryScope outside(nullptr);
   const at::Tensor a = at::rand({size, size}, at::TensorOptions().dtype(type).device(device));
   at::Tensor product = at::empty_like(a);

@@ -439,7 +439,7 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
   // Activations outweigh what the pace of switches and reductions decides.
   const std::filesystem::path data = scratch_ / "long";
   std::filesystem::create_directories(data);
-  data::write_corpus(data, {1600, 1000, 360, 1240, 480, 240, 1520, 800});
+  data::write_corpus(data, {800, 500, 180, 620, 240, 120, 760, 400});
   const std::vector<std::vector<std::string>> cases = {
       {},
       {"run.prefetch=false"},
@@ -459,8 +459,8 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
   for (size_t c = 0; c < cases.size(); ++c) {
     const std::string out = "case" + std::to_string(c);
     std::vector<std::string> sets = cases[c];
-    sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=1700", "batch.context=2048",
-                             "bucket.0.max_length=2048", "bucket.1.max_length=1024", "run.checkpoint_every=0",
+    sets.insert(sets.end(), {"data.path=\"" + data.string() + "\"", "model.vocab_size=850", "batch.context=1024",
+                             "bucket.0.max_length=1024", "bucket.1.max_length=512", "run.checkpoint_every=0",
                              "run.save_last=false", "run.steps=2"});
     train({job(out, sets), ""}, {});
     for (const auto& line : log_of(scratch_ / out)) {
