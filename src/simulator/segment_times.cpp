@@ -103,6 +103,35 @@ bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b
   return std::ranges::all_of(instr.in, same) && std::ranges::all_of(instr.out, same);
 }
 
+// Gradients go backwards.
+cost::Exchange exchange_of(const PassedKeys& passed, const compiler::RingKeys& keys, size_t round,
+                           const codecs::Rule& encoding, const cluster::Hardware& hardware,
+                           const cluster::Cluster& placement) {
+  std::vector<cost::Message> messages;
+  CodingTime coding(hardware.device);
+  for (size_t position = 0; position < passed.columns.size(); ++position) {
+    const batch::KeyExchange& exchange = keys.exchanges[position];
+    const auto& rounds = passed.summed ? exchange.returns : exchange.rounds;
+    if (round >= rounds.size()) continue;
+    for (const batch::KeyMessage& message : rounds[round]) {
+      int from = keys.ranks[static_cast<size_t>(message.from)][position],
+          to = keys.ranks[static_cast<size_t>(message.to)][position];
+      if (passed.summed) std::swap(from, to);
+      const i64 columns = passed.columns[position], elements = message.count * columns;
+      messages.push_back(
+          {.from = from,
+           .to = to,
+           .bytes = compiler::key_wire_bytes(encoding, passed.type, message.count, columns, from, to, placement),
+           .summed = passed.summed});
+      const codecs::Codec codec = compiler::codec_of(encoding, passed.type, elements, from, to, placement);
+      for (int part = 0; part < 2; ++part) coding.add(codec, passed.type, elements, from, to);
+    }
+  }
+  cost::Exchange all = cost::exchange_over(hardware, placement, messages);
+  all.time.count += coding.seconds();
+  return all;
+}
+
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
                            const std::vector<int>& ranks, const cluster::Hardware& hardware,
                            const cluster::Cluster& placement, const config::Compression& compression)
@@ -161,7 +190,7 @@ void SegmentTimer::add(const ir::Instr& instr) {
 }
 
 void SegmentTimer::add_keys(const ir::Instr& instr, bool gradients) {
-  Keys keys{.columns = {}, .summed = gradients};
+  PassedKeys keys{.columns = {}, .summed = gradients};
   for (int position = 0; position < stage_.replica.size(); ++position) {
     const ir::KeyBytes bytes = ir::key_bytes(stage_, instr, position);
     keys.columns.push_back((gradients ? bytes.gradients : bytes.values) > 0 ? bytes.columns : 0);
@@ -187,14 +216,14 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
     return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied && x->encoding == y.encoding &&
            same_list(x->messages, y.messages);
   }
-  if (const auto* x = std::get_if<Keys>(&a)) return *x == std::get<Keys>(b);
+  if (const auto* x = std::get_if<PassedKeys>(&a)) return *x == std::get<PassedKeys>(b);
   return std::get<Sums>(a) == std::get<Sums>(b);
 }
 
 // Parts of an instruction, in the order in which they start.
 std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, SegmentTimes& times) const {
   const std::vector<size_t>& kinds = pieces_[instr - range_.first];
-  const auto passes_keys = [&](size_t kind) { return std::holds_alternative<Keys>(kinds_[kind]); };
+  const auto passes_keys = [&](size_t kind) { return std::holds_alternative<PassedKeys>(kinds_[kind]); };
   if (known.keys && known.keys->keys.any() && std::ranges::any_of(kinds, passes_keys))
     return calls_with_keys(instr, known, times);
   std::vector<Call> calls;
@@ -222,7 +251,7 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
   std::vector<Piece> steps;
   std::optional<size_t> values, gradients;
   for (const size_t kind : pieces_[instr - range_.first]) {
-    if (const auto* keys = std::get_if<Keys>(&kinds_[kind])) {
+    if (const auto* keys = std::get_if<PassedKeys>(&kinds_[kind])) {
       (keys->summed ? gradients : values) = kind;
       continue;
     }
@@ -239,7 +268,7 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
   std::vector<Call> calls;
   const auto pass_on = [&](size_t kind, size_t round) {
     const auto [it, fresh] = known.transfers.try_emplace({kind, round});
-    if (fresh) it->second = transferred(passed_on(std::get<Keys>(kinds_[kind]), *known.keys, round), times);
+    if (fresh) it->second = transferred(passed_on(std::get<PassedKeys>(kinds_[kind]), *known.keys, round), times);
     calls.push_back({it->second, queue});
     return static_cast<int>(calls.size()) - 1;
   };
@@ -466,38 +495,11 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
-const cost::Exchange& SegmentTimer::passed_on(const Keys& passed, TimedKeys& keys, size_t round) const {
+const cost::Exchange& SegmentTimer::passed_on(const PassedKeys& passed, TimedKeys& keys, size_t round) const {
   const auto [it, fresh] = keys.exchanges.try_emplace({passed.columns, passed.type, passed.summed, round});
-  if (fresh) it->second = exchange_of(passed, keys.keys, round);
+  if (fresh)
+    it->second = exchange_of(passed, keys.keys, round, compression_.rule(compression_.keys), hardware_, placement_);
   return it->second;
-}
-
-// A round of all positions, side by side; gradients go backwards.
-cost::Exchange SegmentTimer::exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const {
-  std::vector<cost::Message> messages;
-  CodingTime coding(hardware_.device);
-  const codecs::Rule encoding = compression_.rule(compression_.keys);
-  for (size_t position = 0; position < passed.columns.size(); ++position) {
-    const batch::KeyExchange& exchange = keys.exchanges[position];
-    const auto& rounds = passed.summed ? exchange.returns : exchange.rounds;
-    if (round >= rounds.size()) continue;
-    for (const batch::KeyMessage& message : rounds[round]) {
-      int from = keys.ranks[static_cast<size_t>(message.from)][position],
-          to = keys.ranks[static_cast<size_t>(message.to)][position];
-      if (passed.summed) std::swap(from, to);
-      const i64 columns = passed.columns[position], elements = message.count * columns;
-      messages.push_back(
-          {.from = from,
-           .to = to,
-           .bytes = compiler::key_wire_bytes(encoding, passed.type, message.count, columns, from, to, placement_),
-           .summed = passed.summed});
-      const codecs::Codec codec = compiler::codec_of(encoding, passed.type, elements, from, to, placement_);
-      for (int part = 0; part < 2; ++part) coding.add(codec, passed.type, elements, from, to);
-    }
-  }
-  cost::Exchange all = cost::exchange_over(hardware_, placement_, messages);
-  all.time.count += coding.seconds();
-  return all;
 }
 
 // The sums of a chunk of tokens after those of another: each a reduction and a gather.

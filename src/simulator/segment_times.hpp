@@ -74,6 +74,19 @@ class Queues {
   int ended_ = 0;
 };
 
+/// Keys and values of attention that ring ranks pass on, or their gradients, which go back and are summed: columns of
+/// each, by position of the code.
+struct PassedKeys {
+  std::vector<i64> columns;
+  DType type{};
+  bool summed = false;
+  bool operator==(const PassedKeys&) const = default;
+};
+/// A round of them, all positions side by side.
+cost::Exchange exchange_of(const PassedKeys& passed, const compiler::RingKeys& keys, size_t round,
+                           const codecs::Rule& encoding, const cluster::Hardware& hardware,
+                           const cluster::Cluster& placement);
+
 /// What the ring ranks of a run's micro-batch pass on. How long that takes is the same for all of them and in all
 /// passes.
 struct TimedKeys {
@@ -126,14 +139,7 @@ class SegmentTimer {
     i64 units = 0;                         // of tokens, as ir::StatisticGroups
     bool operator==(const Sums&) const = default;
   };
-  // Keys and values of attention, or their gradients: columns of each, by position.
-  struct Keys {
-    std::vector<i64> columns;
-    DType type{};
-    bool summed = false;
-    bool operator==(const Keys&) const = default;
-  };
-  using Kind = std::variant<Computation, Exchange, Sums, Keys>;
+  using Kind = std::variant<Computation, Exchange, Sums, PassedKeys>;
   // A part of an instruction, and which part of it has ended before.
   struct Call {
     Piece piece{};
@@ -162,8 +168,7 @@ class SegmentTimer {
   void put_in_order(const std::vector<std::vector<Call>>& calls_of, double rest, SegmentTimes& times) const;
   static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
   std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
-  const cost::Exchange& passed_on(const Keys& passed, TimedKeys& keys, size_t round) const;
-  cost::Exchange exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const;
+  const cost::Exchange& passed_on(const PassedKeys& passed, TimedKeys& keys, size_t round) const;
   void add_keys(const ir::Instr& instr, bool gradients);
 
   const ir::StageCode& stage_;

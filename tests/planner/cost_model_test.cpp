@@ -169,6 +169,31 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_stages_of_zero_cut_co
         }
 }
 
+// Documents on spans of some ranks and of all, on one host and on two. Messages reach a part of the bandwidth, shorter
+// ones a smaller part, and sums of gradients less. Ring ranks have unlike parts, of which the slowest counts.
+TEST(CostModel, takes_about_what_the_simulator_takes_where_ring_ranks_pass_keys_on) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 700, 300, 1024, 256, 300};
+  double most = 0;
+  for (const int hosts : {1, 2})
+    for (const int ring : {2, 4, 8})
+      for (const int tp : {1, 2}) {
+        cluster::Hardware hardware = hardware_of(hosts, ring * tp / hosts, 5e-6, 5e9, 1e9);
+        hardware.overlap_slowdown = 1;
+        hardware.inter_host->shared_by = std::min(2, hardware.devices_per_host);
+        hardware.inter_host->curve = {{{1e4, 0.3}, {1e6, 0.8}}};
+        hardware.intra_host.sum_share = hardware.inter_host->sum_share = 0.8;
+        Placement p{1, outer(tp), 1};
+        p.mesh[layout::StageAxis::ring] = ring;
+        const Case one(hardware, {lengths});
+        const Shape shape{p, config::Recompute::none};
+        const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
+        EXPECT_NEAR(said, exact, 1e-3 * exact) << to_string(shape) << ", hosts: " << hosts;
+        const PhaseParts parts = one.model.parts(shape, 1024, one.all());
+        most = std::max(most, parts.communication / parts.seconds);
+      }
+  EXPECT_GT(most, 0.3);
+}
+
 // On hosts with slow links: the copies of a host share what comes from the other, but send gradients of their own; what
 // the first unit needs and the last one leaves is hidden by nothing.
 TEST(CostModel, takes_about_what_the_simulator_takes_where_runs_gather_across_hosts) {
