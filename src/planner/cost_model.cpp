@@ -454,19 +454,21 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
   const StageKind kind = position.kind;
   const int layers = position.layers;
   const bool has_head = kind == StageKind::whole || kind == StageKind::last;
-  Transfers::UnitSeconds gather, reduce;
+  Transfers::UnitSeconds gather, reduce, zero;
   if (pass == Pass::F || (pass != Pass::W && !block.one_copy)) gather = run.gather;
-  if (pass == Pass::BW || pass == Pass::W) reduce = run.reduce;
+  if (pass == Pass::BW || pass == Pass::W) std::tie(reduce, zero) = std::tie(run.reduce, run.zero);
   // The last stage turns round at once, and keeps the head's copy.
   if (pass != Pass::F && shape.schedule == config::ScheduleKind::one_f_one_b) gather.head = 0;
   const Spent all = parts_of(kind, layers).sum(spent_on);
-  const double computed = computing(all), moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
+  const double computed = computing(all) + zero.of(kind, layers) / block.runs,
+               moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
   double waited = 0, first = 0, last = 0;  // for what is gathered, and computing; what nothing hides
   if (!shape.blockwise()) {
     struct Unit {
       double compute = 0, gather = 0, reduce = 0;
     };
-    const double layer = computing(spent_on(StageKind::middle)), ends = std::max(0.0, computed - layers * layer);
+    const double layer = computing(spent_on(StageKind::middle)) + zero.layer,
+                 ends = std::max(0.0, computed - layers * layer);
     std::vector<Unit> units(static_cast<size_t>(layers), {layer, gather.layer, reduce.layer});
     // The embedding takes little beside the head.
     if (kind == StageKind::whole || kind == StageKind::first)
