@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -146,6 +147,15 @@ class SegmentTimer {
     ir::Queue queue = ir::Queue::compute;
     int after = -1;
   };
+  // Those of all instructions, one after the other. ends: of each instruction.
+  struct Calls {
+    std::vector<Call> all{};
+    std::vector<size_t> ends{};
+    std::span<const Call> of(size_t instr) const {
+      const size_t first = instr == 0 ? 0 : ends[instr - 1];
+      return std::span(all).subspan(first, ends[instr] - first);
+    }
+  };
   // What was found of the calls of a micro-batch so far.
   struct Known {
     i64 T = 0;
@@ -162,10 +172,10 @@ class SegmentTimer {
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
   cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
   cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
-  std::vector<Call> calls(size_t instr, Known& known, SegmentTimes& times) const;
-  std::vector<Call> calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const;
-  void rest_for_host(const std::vector<std::vector<Call>>& calls_of, double host, i64 T, SegmentTimes& times) const;
-  void put_in_order(const std::vector<std::vector<Call>>& calls_of, double rest, SegmentTimes& times) const;
+  void add_calls(size_t instr, Known& known, SegmentTimes& times, std::vector<Call>& calls) const;
+  void add_calls_with_keys(size_t instr, Known& known, SegmentTimes& times, std::vector<Call>& calls) const;
+  void rest_for_host(const Calls& calls, double host, i64 T, SegmentTimes& times) const;
+  void put_in_order(const Calls& calls, double rest, SegmentTimes& times) const;
   static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
   std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
   const cost::Exchange& passed_on(const PassedKeys& passed, TimedKeys& keys, size_t round) const;
