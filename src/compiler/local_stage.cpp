@@ -57,6 +57,18 @@ i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
   return total;
 }
 
+const LocalStage::Bytes& LocalStage::all_bytes(const ir::Extent& extent) const {
+  const auto [it, fresh] = all_bytes_.try_emplace({extent.tokens, extent.squared_lengths});
+  Bytes& all = it->second;
+  if (!fresh) return all;
+  for (int buffer = 0; std::cmp_less(buffer, buffers_.size()); ++buffer) all.of_buffer.push_back(bytes(buffer, extent));
+  for (const std::vector<int>& members : members_) {
+    i64& total = all.of_root.emplace_back();
+    for (const int member : members) total += all.of_buffer[static_cast<size_t>(member)];
+  }
+  return all;
+}
+
 i64 LocalStage::workspace(Pass pass, size_t instr, const ir::CallSize& size) const {
   const Call& call = calls_[static_cast<size_t>(pass)][instr];
   if (!call.op) return 0;

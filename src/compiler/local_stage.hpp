@@ -18,6 +18,11 @@ class LocalStage {
   i64 bytes(int buffer, const ir::Extent& extent) const;
   /// Bytes of all buffers with this root.
   i64 root_bytes(int root, const ir::Extent& extent) const;
+  /// Bytes of all buffers, and of all roots, cached.
+  struct Bytes {
+    std::vector<i64> of_buffer{}, of_root{};
+  };
+  const Bytes& all_bytes(const ir::Extent& extent) const;
   /// Bytes that an instruction allocates and frees while it runs on a micro-batch; size.tokens: of all positions. 0 for
   /// collectives.
   i64 workspace(Pass pass, size_t instr, const ir::CallSize& size) const;
@@ -51,6 +56,7 @@ class LocalStage {
   std::vector<std::vector<int>> members_;  // by root
   std::vector<Call> calls_[kPasses];
   mutable std::map<std::pair<Pass, ir::CallSize>, std::vector<i64>> workspaces_;
+  mutable std::map<std::pair<i64, i64>, Bytes> all_bytes_;  // by tokens and squared lengths
 };
 
 /// Whether all tensors of a stage have the same local sizes at two positions.

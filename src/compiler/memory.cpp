@@ -32,6 +32,7 @@ using ir::TaskKind;
 // Tensors of a micro-batch on the rank: which block each buffer of the stage lies in, and the roots.
 struct MicroBatchState {
   const LocalStage* local = nullptr;
+  const LocalStage::Bytes* bytes = nullptr;
   int position = 0;
   size_t pattern = 0;  // of the replica on hosts
   ir::Extent extent;
@@ -370,6 +371,7 @@ class Replay {
     const i64 T = mb.T[static_cast<size_t>(ring)];
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
     it->second.extent = {T, batch::squared_lengths(shard)};
+    it->second.bytes = &it->second.local->all_bytes(it->second.extent);
     const i64 rows = key_rows(compiled(t), t.replica(), stage, place(t, stage), mb, plans_.cluster());
     it->second.size = {.tokens = T,
                        .longest = batch::longest(shard),
@@ -404,11 +406,11 @@ class Replay {
     if (slot >= 0) return;
     const ir::Buffer& b = stage.buffers[static_cast<size_t>(buffer)];
     if (b.root < 0) {
-      slot = activations_.take(state.local->bytes(buffer, state.extent));
+      slot = activations_.take(state.bytes->of_buffer[static_cast<size_t>(buffer)]);
       return;
     }
     int& root = state.root[static_cast<size_t>(b.root)];
-    if (root < 0) root = activations_.take(state.local->root_bytes(b.root, state.extent));
+    if (root < 0) root = activations_.take(state.bytes->of_root[static_cast<size_t>(b.root)]);
     activations_.share(root);
     slot = root;
   }

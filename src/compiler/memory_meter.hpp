@@ -14,18 +14,22 @@ namespace switchyard::compiler {
 class MemoryMeter {
  public:
   void take(MemoryClass what, i64 bytes) {
-    now_.bytes[static_cast<size_t>(what)] += allocated(bytes);
-    now_.total += allocated(bytes);
+    if (bytes == 0) return;
+    const i64 size = allocated(bytes);
+    now_.bytes[static_cast<size_t>(what)] += size;
+    now_.total += size;
     if (now_.total > peak_.total) peak_ = now_;
     recent_ = std::max(recent_, now_.total);
     if (keep_tasks_ && now_.total > tasks_.back().total) tasks_.back() = now_;
   }
   void drop(MemoryClass what, i64 bytes) {
-    now_.bytes[static_cast<size_t>(what)] -= allocated(bytes);
-    now_.total -= allocated(bytes);
+    const i64 size = allocated(bytes);
+    now_.bytes[static_cast<size_t>(what)] -= size;
+    now_.total -= size;
   }
   /// Taken and dropped at once.
   void touch(MemoryClass what, i64 bytes) {
+    if (bytes == 0) return;
     take(what, bytes);
     drop(what, bytes);
   }

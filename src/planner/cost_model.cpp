@@ -58,7 +58,7 @@ int kept_at_least(const Shape& shape, int stage, int mbs) {
 
 // Seconds in which ring ranks pass keys on.
 double passing(const Spent& spent, const PackedSequence& micro_batch) {
-  return spent.per_key * micro_batch.keys + spent.exchanges * micro_batch.latency;
+  return spent.values * micro_batch.values + spent.gradients * micro_batch.gradients;
 }
 
 // Tokens and attention pairs of a pipeline, or of pipelines that wait for one another.
@@ -299,10 +299,14 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   return sum;
 }
 
+CostModel::AssignedKey CostModel::assigned_key(const Placement& p, int tied, i64 capacity, Range range) const {
+  return std::tuple_cat(bare_key(p, tied, capacity, range),
+                        std::tuple(p.code_ranks(), p.ring(), p.ring() > 1 ? ring_loads_.columns(p) : 0));
+}
+
 const std::vector<CostModel::Replicas>& CostModel::assigned(const Placement& p, int tied, i64 capacity,
                                                             Range range) const {
-  const auto [it, fresh] =
-      assigned_.try_emplace(std::tuple_cat(bare_key(p, tied, capacity, range), std::tuple(p.code_ranks(), p.ring())));
+  const auto [it, fresh] = assigned_.try_emplace(assigned_key(p, tied, capacity, range));
   std::vector<Replicas>& steps = it->second;
   if (!fresh) return steps;
   if (tied == 1) {
@@ -314,8 +318,7 @@ const std::vector<CostModel::Replicas>& CostModel::assigned(const Placement& p, 
 }
 
 const std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] =
-      steps_.try_emplace(std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(p.code_ranks(), p.ring())));
+  const auto [it, fresh] = steps_.try_emplace(assigned_key(p, p.tied(), capacity, range));
   if (!fresh) return it->second;
   const std::vector<Replicas>&apart = assigned(p, 1, capacity, range), &timed = assigned(p, p.tied(), capacity, range);
   for (size_t i = 0; i < apart.size(); ++i) it->second.push_back({&apart[i], &timed[i]});
@@ -349,7 +352,7 @@ CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
       for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
         const PackedSequence& one = replica.micro_batches[i];
         slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
-                      std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency),
+                      std::max(slowest[i].values, one.values), std::max(slowest[i].gradients, one.gradients),
                       std::max(slowest[i].longest, one.longest)};
       }
     }
@@ -451,19 +454,21 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
   const StageKind kind = position.kind;
   const int layers = position.layers;
   const bool has_head = kind == StageKind::whole || kind == StageKind::last;
-  Transfers::UnitSeconds gather, reduce;
+  Transfers::UnitSeconds gather, reduce, zero;
   if (pass == Pass::F || (pass != Pass::W && !block.one_copy)) gather = run.gather;
-  if (pass == Pass::BW || pass == Pass::W) reduce = run.reduce;
+  if (pass == Pass::BW || pass == Pass::W) std::tie(reduce, zero) = std::tie(run.reduce, run.zero);
   // The last stage turns round at once, and keeps the head's copy.
   if (pass != Pass::F && shape.schedule == config::ScheduleKind::one_f_one_b) gather.head = 0;
   const Spent all = parts_of(kind, layers).sum(spent_on);
-  const double computed = computing(all), moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
+  const double computed = computing(all) + zero.of(kind, layers) / block.runs,
+               moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
   double waited = 0, first = 0, last = 0;  // for what is gathered, and computing; what nothing hides
   if (!shape.blockwise()) {
     struct Unit {
       double compute = 0, gather = 0, reduce = 0;
     };
-    const double layer = computing(spent_on(StageKind::middle)), ends = std::max(0.0, computed - layers * layer);
+    const double layer = computing(spent_on(StageKind::middle)) + zero.layer,
+                 ends = std::max(0.0, computed - layers * layer);
     std::vector<Unit> units(static_cast<size_t>(layers), {layer, gather.layer, reduce.layer});
     // The embedding takes little beside the head.
     if (kind == StageKind::whole || kind == StageKind::first)

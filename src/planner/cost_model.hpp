@@ -247,18 +247,21 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By pipelines, those that are tied, pp, capacity, ends of the range; then with ranks of the code and of rings; then
-  // with the code's mesh, which times are for.
+  // By pipelines, those that are tied, pp, capacity, ends of the range; then with ranks of the code and of rings, and
+  // columns of keys that these pass on; or with the code's mesh, which times are for.
   using BareKey = std::tuple<int, int, int, i64, int, int>;
   using PackingKey = decltype(std::tuple_cat(BareKey(), std::tuple<int, int>()));
+  using AssignedKey = decltype(std::tuple_cat(PackingKey(), std::tuple<i64>()));
+  AssignedKey assigned_key(const Placement& placement, int tied, i64 capacity, Range range) const;
   using StepsKey = decltype(std::tuple_cat(BareKey(), std::tuple<std::uint64_t, int>()));
   static BareKey bare_key(const Placement& p, int tied, i64 capacity, Range range) {
     return {p.pipelines(), tied, p.pp, capacity, range.lo, range.hi};
   }
   mutable std::unordered_map<BareKey, std::vector<Replicas>, TupleHash> bare_;
   mutable std::unordered_map<BareKey, std::pair<int, int>, TupleHash> micro_batches_;
-  mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> assigned_, even_;
-  mutable std::unordered_map<PackingKey, std::vector<Step>, TupleHash> steps_;
+  mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> even_;
+  mutable std::unordered_map<AssignedKey, std::vector<Replicas>, TupleHash> assigned_;
+  mutable std::unordered_map<AssignedKey, std::vector<Step>, TupleHash> steps_;
   mutable std::unordered_map<StepsKey, std::vector<BoundedStep>, TupleHash> bounded_steps_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
   mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>

@@ -27,6 +27,12 @@ ir::Graph training_graph(config::ModelConfig model, i64 layers, Precision precis
 
 }  // namespace
 
+double least_seconds_of_byte(const cluster::LinkClass& link) {
+  double share = link.curve.points.empty() ? 1 : 0;
+  for (const cluster::EfficiencyCurve::Point& point : link.curve.points) share = std::max(share, point.share);
+  return 1 / (share * link.bandwidth.count);
+}
+
 StageKind kind_of(int stage, int stages) {
   if (stages == 1) return StageKind::whole;
   return stage == 0 ? StageKind::first : stage + 1 == stages ? StageKind::last : StageKind::middle;
@@ -60,18 +66,23 @@ Spent TimeTable::at(i64 T) const {
   if (right == 0 || size(right) == T) return above;
   const Spent& below = point(right - 1);
   const double way = static_cast<double>(T - size(right - 1)) / static_cast<double>(size(right) - size(right - 1));
-  return {std::lerp(below.compute, above.compute, way), std::lerp(below.communication, above.communication, way),
-          std::lerp(below.per_pair, above.per_pair, way), above.per_key, above.exchanges};
+  return {std::lerp(below.compute, above.compute, way),
+          std::lerp(below.communication, above.communication, way),
+          std::lerp(below.per_pair, above.per_pair, way),
+          above.per_key,
+          above.values,
+          above.gradients};
 }
 
 // Between two sizes the time is a + b T, and a / T + b is least at one of its ends.
 Spent TimeTable::least(i64 capacity, bool falling) const {
-  Spent least{std::numeric_limits<double>::infinity(), 0, std::numeric_limits<double>::infinity(), 0, 0};
+  Spent least{std::numeric_limits<double>::infinity(), 0, std::numeric_limits<double>::infinity()};
   const auto consider = [&](const Spent& at, i64 T) {
     least.compute = std::min(least.compute, (at.compute + at.communication) / static_cast<double>(T));
     least.per_pair = std::min(least.per_pair, at.per_pair);
     least.per_key = at.per_key;
-    least.exchanges = at.exchanges;
+    least.values = at.values;
+    least.gradients = at.gradients;
   };
   int above = 0;
   while (above < kSizes && size(above) < capacity) ++above;
@@ -131,14 +142,18 @@ void LayerCodes::compile(Code& code, StageKind kind, const StageMesh& mesh, conf
 TimeTable LayerCodes::table(Code& code, const ir::Segment& segment, const StageMesh& mesh) const {
   const ir::StageCode& stage = code.stage;
   Spent keys;
-  i64 bytes_of_key = 0;
   for (const ir::Instr& instr : segment.code) {
     const ir::KeyBytes bytes = ir::key_bytes(stage, instr, 0);
-    bytes_of_key += bytes.all();
-    keys.exchanges += (bytes.values > 0) + (bytes.gradients > 0);
+    if (bytes.all() == 0) continue;
+    keys.values += bytes.values > 0;
+    keys.gradients += bytes.gradients > 0;
+    keys.per_key += static_cast<double>(bytes.all()) * least_seconds_of_byte(hardware_.intra_host);
+    code.keys.values += bytes.values;
+    code.keys.gradients += bytes.gradients;
+    code.keys.columns = bytes.columns;
+    code.keys.type = bytes.type;
+    if (bytes.gradients > 0) code.keys.gradient_type = bytes.gradient_type;
   }
-  keys.per_key = seconds_of_key(bytes_of_key);
-  code.key_bytes += bytes_of_key;
   return TimeTable(
       [this, &stage, &segment, timers = std::vector<simulator::SegmentTimer>(), keys,
        rings = has_ring(mesh)](i64 T) mutable {
@@ -147,11 +162,6 @@ TimeTable LayerCodes::table(Code& code, const ir::Segment& segment, const StageM
         return spent += keys;
       },
       mesh.positions());
-}
-
-double LayerCodes::seconds_of_key(i64 bytes) const {
-  const cluster::LinkClass& link = hardware_.intra_host;
-  return static_cast<double>(bytes) * link.shared_by / link.bandwidth.count;
 }
 
 // The ranks are cut into blocks of as many as the stage has. Each block that lies on hosts in another way than those

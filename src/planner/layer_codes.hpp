@@ -30,23 +30,29 @@ inline constexpr int kStageKinds = 4;
 StageKind kind_of(int stage, int stages);
 
 /// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
-/// computing; per_key: of a key that comes from another ring rank of its host; exchanges: of keys between ring ranks.
+/// computing. Between ring ranks: exchanges of keys and values, and of their gradients; the least seconds of a key that
+/// comes from another ring rank of its host, in all of them.
 struct Spent {
-  double compute = 0, communication = 0, per_pair = 0, per_key = 0, exchanges = 0;
+  double compute = 0, communication = 0, per_pair = 0, per_key = 0;
+  int values = 0, gradients = 0;
   double total(double attention_pairs) const { return compute + communication + per_pair * attention_pairs; }
   Spent& operator+=(const Spent& other) {
     compute += other.compute;
     communication += other.communication;
     per_pair += other.per_pair;
     per_key += other.per_key;
-    exchanges += other.exchanges;
+    values += other.values;
+    gradients += other.gradients;
     return *this;
   }
   friend Spent operator*(int times, const Spent& one) {
-    return {times * one.compute, times * one.communication, times * one.per_pair, times * one.per_key,
-            times * one.exchanges};
+    return {times * one.compute, times * one.communication, times * one.per_pair,
+            times * one.per_key, times * one.values,        times * one.gradients};
   }
 };
+
+/// The least seconds of a byte that a device receives, where the share of the bandwidth is the largest of the curve.
+double least_seconds_of_byte(const cluster::LinkClass& link);
 
 /// Times of a segment by tokens, found where they are asked for: at two sizes an octave, linear between them, for fewer
 /// tokens than the least size as for that. Any thread; each size is measured once.
@@ -89,7 +95,7 @@ class LayerCodes {
     TimeTable forward, backward, weight;
     std::unique_ptr<StageMemory> memory;
     compiler::StageCost cost;
-    i64 key_bytes = 0;  // of a token
+    ir::KeyBytes keys;  // of a token, all exchanges together
   };
   /// split: gradients of weights come apart from those of inputs.
   const Code& of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
@@ -109,7 +115,6 @@ class LayerCodes {
   /// Timers of a segment, one for each placement of the stage's ranks on hosts that takes different times.
   std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
   Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const;
-  double seconds_of_key(i64 bytes) const;
 
   config::ModelConfig model_;
   Precision precision_;

@@ -15,13 +15,12 @@ inline double attention_pairs_of(i64 length) {
   return 0.5 * static_cast<double>(length) * (static_cast<double>(length) + 1);
 }
 
-/// A micro-batch: T tokens, including padding, its number of query-key pairs, keys that come from other ring ranks, one
-/// from another host counted as so many as come from the own one meanwhile, and the seconds that their messages take
-/// whatever they bring. Of several ring ranks: the slowest one. longest: of documents that are not yet assigned to ring
-/// ranks, the longest.
+/// A micro-batch: T tokens, including padding, its number of query-key pairs, and the seconds in which ring ranks pass
+/// on the keys and values of a layer, and their gradients. Of several ring ranks: the slowest one. longest: of
+/// documents that are not yet assigned to ring ranks, the longest.
 struct PackedSequence {
   i64 T = 0;
-  double attention_pairs = 0, keys = 0, latency = 0;
+  double attention_pairs = 0, values = 0, gradients = 0;
   i64 longest = 0;
   bool operator==(const PackedSequence&) const = default;
 };

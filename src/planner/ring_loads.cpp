@@ -6,6 +6,8 @@
 
 #include "batch/key_exchange.hpp"
 #include "compiler/bucket_spec.hpp"
+#include "layout/exchange.hpp"
+#include "simulator/segment_times.hpp"
 
 namespace switchyard::planner {
 
@@ -15,7 +17,7 @@ const batch::Ring& RingLoads::ring(const Placement& p) const {
   const int layers = static_cast<int>(units_.model().layers);
   const Parts whole = parts_of(StageKind::whole, layers);
   const compiler::StageCost cost = whole.sum([&](StageKind kind) { return units_.plain_cost(kind, {}); });
-  const i64 key_bytes = whole.sum([&](StageKind kind) { return units_.key_bytes(kind, {}); });
+  const i64 key_bytes = whole.sum([&](StageKind kind) { return units_.keys(kind, {}).all(); });
   constexpr int kExchanges = 2;  // of a layer: forward and backward
   batch::RingCosts costs = compiler::ring_costs(cost, key_bytes, kExchanges * layers);
   for (double* part : {&costs.per_token, &costs.per_pair, &costs.per_key_inside, &costs.per_key_across})
@@ -32,65 +34,57 @@ double RingLoads::latency() const {
   return hardware.inter_host ? std::min(inside, hardware.inter_host->latency.count) : inside;
 }
 
-double RingLoads::across() const {
+i64 RingLoads::columns(const Placement& p) const { return units_.keys(StageKind::middle, p.code_mesh()).columns; }
+
+// On the ranks of the first pipeline, and of those beside it that share a port with them. Of the code's positions,
+// which do the same, as many as share one.
+compiler::RingKeys RingLoads::passed_on(const batch::MicroBatch& micro_batch, const Placement& p) const {
   const cluster::Hardware& hardware = units_.hardware();
-  const auto seconds_of_byte = [](const cluster::LinkClass& link) { return link.shared_by / link.bandwidth.count; };
-  return hardware.inter_host ? seconds_of_byte(*hardware.inter_host) / seconds_of_byte(hardware.intra_host) : 1;
+  const int sharing = std::max(hardware.intra_host.shared_by, hardware.inter_host ? hardware.inter_host->shared_by : 1),
+            positions = std::min(sharing, p.code_ranks()), pipelines = std::max(1, sharing / p.stage_ranks());
+  compiler::RingKeys keys;
+  keys.ranks.resize(static_cast<size_t>(p.ring()));
+  std::map<std::vector<int>, size_t> known;  // positions by the hosts of their ring ranks
+  for (int pipeline = 0; pipeline < pipelines; ++pipeline)
+    for (int position = 0; position < positions; ++position) {
+      std::vector<int> peers;
+      for (std::vector<int>& ranks : keys.ranks) {
+        const auto ring = static_cast<int>(&ranks - keys.ranks.data());
+        ranks.push_back(pipeline * p.stage_ranks() + ring * p.code_ranks() + position);
+        peers.push_back(ranks.back());
+      }
+      const std::vector<int> hosts = layout::host_pattern(peers, cluster_);
+      const auto [at, fresh] = known.try_emplace(hosts, keys.exchanges.size());
+      keys.exchanges.push_back(fresh ? batch::key_exchange(micro_batch, KeyPassing::gather, hosts)
+                                     : keys.exchanges[at->second]);
+    }
+  return keys;
 }
 
 PackedSequence RingLoads::assigned(const batch::MicroBatch& micro_batch, const Placement& p) const {
   const batch::Ring& ring = this->ring(p);
-  const cluster::Hardware& hardware = units_.hardware();
-  const cluster::LinkClass &inside = hardware.intra_host,
-                           &between = hardware.inter_host ? *hardware.inter_host : hardware.intra_host;
-  const double across = this->across();
   const auto load = [&](const PackedSequence& on) {
     return ring.costs.per_token * static_cast<double>(on.T) + ring.costs.per_pair * on.attention_pairs;
   };
-  std::vector<int> hosts(micro_batch.T.size());
-  for (size_t rank = 0; rank < hosts.size(); ++rank) hosts[rank] = static_cast<int>(rank) / ring.ranks_per_host;
   PackedSequence slowest;
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
+  for (size_t rank = 0; rank < micro_batch.T.size(); ++rank) {
     const PackedSequence own{micro_batch.T[rank], batch::attention_pairs(micro_batch.shard[rank])};
     if (load(own) > load(slowest)) slowest = own;
   }
-  // Messages of one round are passed at the same time, the rounds one after the other. What crosses hosts shares an
-  // adapter with the other ranks' messages that do.
-  const int shared_by = std::clamp(between.shared_by / p.code_ranks(), 1, ring.ranks_per_host);
-  const auto adapter_of = [&](size_t rank) { return rank / static_cast<size_t>(shared_by); };
-  const batch::KeyExchange exchange = batch::key_exchange(micro_batch, KeyPassing::gather, hosts);
-  for (const std::vector<batch::KeyMessage>& round : exchange.rounds) {
-    std::map<std::pair<int, int>, double> between_two;
-    for (const batch::KeyMessage& message : round) between_two[{message.from, message.to}] += message.count;
-    struct Passed {
-      double keys = 0, latency = 0;
-      bool crosses = false;
-    };
-    std::vector<Passed> in(hosts.size()), out(hosts.size());
-    std::vector<double> in_of_adapter(hosts.size(), 0), out_of_adapter(hosts.size(), 0);
-    for (const auto& [pair, keys] : between_two) {
-      const auto from = static_cast<size_t>(pair.first), to = static_cast<size_t>(pair.second);
-      const bool crosses = hosts[from] != hosts[to];
-      for (Passed* passed : {&in[to], &out[from]}) {
-        passed->keys += crosses ? 0 : keys;
-        passed->crosses = passed->crosses || crosses;
-        passed->latency += (crosses ? between : inside).latency.count;
-      }
-      if (!crosses) continue;
-      in_of_adapter[adapter_of(to)] += keys;
-      out_of_adapter[adapter_of(from)] += keys;
-    }
-    double keys = 0, latency = 0;
-    for (const auto& [of_ranks, of_adapters] : {std::pair(&in, &in_of_adapter), {&out, &out_of_adapter}})
-      for (size_t rank = 0; rank < hosts.size(); ++rank) {
-        const Passed& passed = (*of_ranks)[rank];
-        const double crossing = passed.crosses ? (*of_adapters)[adapter_of(rank)] * across / shared_by : 0;
-        keys = std::max(keys, passed.keys + crossing);
-        latency = std::max(latency, passed.latency);
-      }
-    slowest.keys += keys;
-    slowest.latency += latency;
-  }
+  const compiler::RingKeys keys = passed_on(micro_batch, p);
+  const ir::KeyBytes& bytes = units_.keys(StageKind::middle, p.code_mesh());
+  const auto seconds = [&](DType type, bool gradients) {
+    const simulator::PassedKeys passed{std::vector<i64>(keys.exchanges.size(), bytes.columns), type, gradients};
+    size_t rounds = 0;
+    for (const batch::KeyExchange& exchange : keys.exchanges)
+      rounds = std::max(rounds, (gradients ? exchange.returns : exchange.rounds).size());
+    double sum = 0;
+    for (size_t round = 0; round < rounds; ++round)
+      sum += simulator::exchange_of(passed, keys, round, {}, units_.hardware(), cluster_).time.count;
+    return sum;
+  };
+  slowest.values = seconds(bytes.type, false);
+  slowest.gradients = seconds(bytes.gradient_type, true);
   // Nominal rates may take the wrong one for the slowest, which has even shares at least.
   const PackedSequence shares = even(micro_batch, p.ring());
   slowest.T = std::max(slowest.T, shares.T);
@@ -112,11 +106,18 @@ PackedSequence RingLoads::even(const batch::MicroBatch& micro_batch, int ring) {
 // Where the document is shared, its first rank sees all n keys, of which each of its ranks holds an even share, give or
 // take two. Its own are there; the others come, whatever their way. Those of other hosts cross to one rank of its host:
 // of h ranks one gets 1 / h of them at least, and what crosses to another rank comes to the first one in a later round.
+// Of f keys from other hosts and o from its own one, where crossing takes a times as long, x cross to the first rank:
+// that takes as long as max(a x, o) + f - x of its host, which is a / (1 + a) (f + o) at least.
 double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, double even) const {
   const batch::Ring& ring = this->ring(p);
   const batch::RingCosts& nominal = ring.costs;
+  const cluster::Hardware& hardware = units_.hardware();
+  const int devices = hardware.devices_per_host, code = p.code_ranks();
   const double n = static_cast<double>(tokens), pairs = attention_pairs_of(tokens), ranks = ring.ranks,
-               host = ring.ranks_per_host, across = this->across();
+               host = std::clamp((devices + code - 1) / code, 1, ring.ranks);  // most of them on a host
+  const double across = hardware.inter_host
+                            ? least_seconds_of_byte(*hardware.inter_host) / least_seconds_of_byte(hardware.intra_host)
+                            : 1;
   const double whole = std::min(least.compute / nominal.per_token, least.per_pair / nominal.per_pair) *
                        (nominal.per_token * n + nominal.per_pair * pairs);
   if (whole <= even) return even;
@@ -131,12 +132,15 @@ double RingLoads::least(const Placement& p, i64 tokens, const Spent& least, doub
                         std::max(even, whole / degree) + least.per_key * (all - own / degree) + message * (degree - 1));
     return best;
   };
-  const double near = std::min(1.0, across), crossing = across > 1 ? 1 + (across - 1) / host : near;
-  const double all = near * (n - 2), own = near * n;
+  // Where ring ranks fill hosts, spans of as many ranks as fit lie in one.
+  const bool fills = ranks <= host || devices % code == 0;
+  const double near = across / (1 + across), in_one = fills ? 1 : near,
+               crossing = across > 1 ? 1 + (across - 1) / host : near;
   const bool on_all = n >= 2 * host;  // each rank of a host has some of it to send
-  const double low = std::max(2.0, host);
-  const double in_host = shared(2, std::min(ranks, host), all, own, on_all ? least.exchanges * latency() : 0),
-               over_hosts = std::max(shared(low, ranks, all, own, 0),
+  const double low = host + 1;
+  const double in_host = shared(2, std::min(ranks, host), in_one * (n - 2), in_one * n,
+                                on_all && fills ? (least.values + least.gradients) * latency() : 0),
+               over_hosts = std::max(shared(low, ranks, near * (n - 2), near * n, 0),
                                      shared(low, ranks, crossing * (n - 2 * host), crossing * host * n, 0));
   return std::max({std::min({whole, in_host, over_hosts}), even, whole / ranks});
 }
@@ -149,7 +153,7 @@ ir::CallSize RingLoads::size(const Placement& p, i64 capacity, i64 longest) {
 }
 
 StageMesh timed_mesh(const Placement& placement, const PackedSequence& micro_batch) {
-  return micro_batch.keys > 0 ? placement.code_mesh_on_ring() : placement.code_mesh();
+  return micro_batch.values > 0 ? placement.code_mesh_on_ring() : placement.code_mesh();
 }
 
 }  // namespace switchyard::planner

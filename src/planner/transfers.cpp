@@ -51,6 +51,13 @@ std::optional<Post> post_of(const Placement& p, int rank) {
   return Post{block / p.pp, block % p.pp, rank % wide};
 }
 
+Transfers::UnitSeconds& Transfers::UnitSeconds::operator+=(const UnitSeconds& other) {
+  embedding += other.embedding;
+  layer += other.layer;
+  head += other.head;
+  return *this;
+}
+
 double Transfers::UnitSeconds::of(StageKind kind, int layers) const {
   const bool whole = kind == StageKind::whole;
   return layers * layer + (whole || kind == StageKind::first ? embedding : 0) +
@@ -400,7 +407,6 @@ double Transfers::beyond_one_phase(const Placement& placement) const {
 // All ranks of a stage get what each has its share of. Gradients travel in the opposite direction.
 Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts, Apart apart, DType type,
                                            const Codings& codings) const {
-  if (cuts == 1) return {};
   if (cuts == placement.copies()) apart = Apart::nothing;
   const std::array<const Seats*, 2> tables = {&seats(placement, 1, apart), &seats(placement, cuts, apart)};
   const std::vector<UnitClass> classes = this->classes(tables);
@@ -410,13 +416,31 @@ Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts,
   return seconds;
 }
 
+// Seconds of an operator on the rows that a rank has, as simulator::TaskWork counts them.
+Transfers::UnitSeconds Transfers::on_device(const Placement& p, int cuts, const char* name, DType type,
+                                            i64 bytes) const {
+  const UnitCosts::Units used = units_.units(p.code_mesh());
+  const auto seconds = [&](i64 elements) {
+    return cost::moving_time(units_.hardware().device, type, name, static_cast<double>(elements) / cuts,
+                             static_cast<double>(bytes))
+        .count;
+  };
+  return {seconds(used.embedding), seconds(used.layer), seconds(used.head)};
+}
+
 const Transfers::OfRun& Transfers::of_run(const Placement& p) const {
   const auto [it, fresh] = of_run_.try_emplace(placement_key(p));
   OfRun& run = it->second;
   if (!fresh || !p.runs_transfer()) return run;
   const cluster::Hardware& hardware = units_.hardware();
-  run.reduce = of_units(p, p.cuts(2), Apart::copies, units_.precision().state, gradients_);
-  run.gather = of_units(p, p.cuts(3), Apart::pipelines, units_.precision().compute, gathers_);
+  const DType state = units_.precision().state, compute = units_.precision().compute;
+  run.reduce = of_units(p, p.cuts(2), Apart::copies, state, gradients_);
+  run.reduce += on_device(p, p.cuts(2), "add", state, 3 * size_of(state));
+  run.zero = on_device(p, 1, "zero", state, size_of(state));
+  if (p.cuts(3) > 1) {
+    run.gather = of_units(p, p.cuts(3), Apart::pipelines, compute, gathers_);
+    run.gather += on_device(p, p.cuts(3), "copy", compute, 2 * size_of(compute));
+  }
   const bool crosses = (p.zero > 1 ? first_rank(p, p.dp - 1, 0) : 0) + p.stage_ranks() > hardware.devices_per_host;
   run.device_share = hardware.device_share(crosses ? cluster::Link::inter_host : cluster::Link::intra_host);
   return run;

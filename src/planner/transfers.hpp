@@ -37,6 +37,7 @@ class Transfers {
     double embedding = 0, layer = 0, head = 0;
     /// Seconds for all units on a position of the pipeline.
     double of(StageKind kind, int layers) const;
+    UnitSeconds& operator+=(const UnitSeconds& other);
   };
   explicit Transfers(const UnitCosts& units);
 
@@ -54,10 +55,10 @@ class Transfers {
   /// Seconds that a plan of one phase takes at least, beyond the phase's work and least_finish().
   double beyond_one_phase(const Placement& placement) const;
   /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
-  /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), and the share of the device that this takes from
-  /// computing beside it.
+  /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), with what a rank copies and adds of its own rows, and
+  /// the share of the device that this takes from computing beside it. zero: filling the gradients of a run with zeros.
   struct OfRun {
-    UnitSeconds gather, reduce;
+    UnitSeconds gather, reduce, zero;
     double device_share = 0;
   };
   const OfRun& of_run(const Placement& placement) const;
@@ -137,6 +138,8 @@ class Transfers {
   double updated_bytes() const;
   double norm_seconds() const;
   UnitSeconds of_units(const Placement& placement, int cuts, Apart apart, DType type, const Codings& codings) const;
+  /// Seconds in which an operator moves so many bytes for each element that a rank has of a unit, cut into parts.
+  UnitSeconds on_device(const Placement& placement, int cuts, const char* name, DType type, i64 bytes) const;
 
   const UnitCosts& units_;
   WeightParts parts_;

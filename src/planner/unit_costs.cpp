@@ -142,8 +142,8 @@ const compiler::StageCost& UnitCosts::plain_cost(StageKind kind, const StageMesh
   return code(kind, mesh, config::Recompute::gathers, false).cost;
 }
 
-i64 UnitCosts::key_bytes(StageKind kind, const StageMesh& mesh) const {
-  return code(kind, mesh, config::Recompute::gathers, false).key_bytes;
+const ir::KeyBytes& UnitCosts::keys(StageKind kind, const StageMesh& mesh) const {
+  return code(kind, mesh, config::Recompute::gathers, false).keys;
 }
 
 i64 UnitCosts::parameters(StageKind kind, const StageMesh& mesh) const {

@@ -80,7 +80,7 @@ class UnitCosts {
   const compiler::StageCost& stage_cost(StageKind kind, const StageMesh& mesh, config::Recompute recompute) const;
   /// The same without recomputation, gradients not split, with what its attention passes on between ring ranks.
   const compiler::StageCost& plain_cost(StageKind kind, const StageMesh& mesh) const;
-  i64 key_bytes(StageKind kind, const StageMesh& mesh) const;
+  const ir::KeyBytes& keys(StageKind kind, const StageMesh& mesh) const;
   /// Elements of parameters on a position.
   i64 parameters(StageKind kind, const StageMesh& mesh) const;
   /// Bytes of a rank's rotary tables for documents of at most so many tokens.

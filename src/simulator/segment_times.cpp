@@ -103,6 +103,35 @@ bool same_sizes(const ir::StageCode& stage, const ir::Instr& instr, int a, int b
   return std::ranges::all_of(instr.in, same) && std::ranges::all_of(instr.out, same);
 }
 
+// Gradients go backwards.
+cost::Exchange exchange_of(const PassedKeys& passed, const compiler::RingKeys& keys, size_t round,
+                           const codecs::Rule& encoding, const cluster::Hardware& hardware,
+                           const cluster::Cluster& placement) {
+  std::vector<cost::Message> messages;
+  CodingTime coding(hardware.device);
+  for (size_t position = 0; position < passed.columns.size(); ++position) {
+    const batch::KeyExchange& exchange = keys.exchanges[position];
+    const auto& rounds = passed.summed ? exchange.returns : exchange.rounds;
+    if (round >= rounds.size()) continue;
+    for (const batch::KeyMessage& message : rounds[round]) {
+      int from = keys.ranks[static_cast<size_t>(message.from)][position],
+          to = keys.ranks[static_cast<size_t>(message.to)][position];
+      if (passed.summed) std::swap(from, to);
+      const i64 columns = passed.columns[position], elements = message.count * columns;
+      messages.push_back(
+          {.from = from,
+           .to = to,
+           .bytes = compiler::key_wire_bytes(encoding, passed.type, message.count, columns, from, to, placement),
+           .summed = passed.summed});
+      const codecs::Codec codec = compiler::codec_of(encoding, passed.type, elements, from, to, placement);
+      for (int part = 0; part < 2; ++part) coding.add(codec, passed.type, elements, from, to);
+    }
+  }
+  cost::Exchange all = cost::exchange_over(hardware, placement, messages);
+  all.time.count += coding.seconds();
+  return all;
+}
+
 SegmentTimer::SegmentTimer(const ir::StageCode& stage, const ir::Segment& segment, int piece,
                            const std::vector<int>& ranks, const cluster::Hardware& hardware,
                            const cluster::Cluster& placement, const config::Compression& compression)
@@ -143,13 +172,14 @@ void SegmentTimer::add(const ir::Instr& instr) {
     }
     return;
   }
-  add_keys(instr, false);
+  const bool passes_keys = ir::key_bytes(stage_, instr, 0).all() > 0;  // as on all positions
+  if (passes_keys) add_keys(instr, false);
   Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
   for (int position = 0; position < stage_.replica.size(); ++position)
     if (position == 0 || !same_sizes(stage_, instr, position - 1, position))
       computation.positions.push_back(ir::local_work(stage_, instr, position));
   add_kind(std::move(computation));
-  add_keys(instr, true);
+  if (passes_keys) add_keys(instr, true);
   if (const auto sums = ir::statistic_sums(stage_, instr)) {
     ir::StatisticGroups of = ir::statistic_groups(stage_, instr, *sums);
     add_kind(Sums{.element = size_of(of.dtype),
@@ -161,7 +191,7 @@ void SegmentTimer::add(const ir::Instr& instr) {
 }
 
 void SegmentTimer::add_keys(const ir::Instr& instr, bool gradients) {
-  Keys keys{.columns = {}, .summed = gradients};
+  PassedKeys keys{.columns = {}, .summed = gradients};
   for (int position = 0; position < stage_.replica.size(); ++position) {
     const ir::KeyBytes bytes = ir::key_bytes(stage_, instr, position);
     keys.columns.push_back((gradients ? bytes.gradients : bytes.values) > 0 ? bytes.columns : 0);
@@ -187,17 +217,16 @@ bool SegmentTimer::same(const Kind& a, const Kind& b) {
     return x->type == y.type && x->by_tokens == y.by_tokens && x->copied == y.copied && x->encoding == y.encoding &&
            same_list(x->messages, y.messages);
   }
-  if (const auto* x = std::get_if<Keys>(&a)) return *x == std::get<Keys>(b);
+  if (const auto* x = std::get_if<PassedKeys>(&a)) return *x == std::get<PassedKeys>(b);
   return std::get<Sums>(a) == std::get<Sums>(b);
 }
 
-// Parts of an instruction, in the order in which they start.
-std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, SegmentTimes& times) const {
+// Adds the parts of an instruction, in the order in which they start.
+void SegmentTimer::add_calls(size_t instr, Known& known, SegmentTimes& times, std::vector<Call>& calls) const {
   const std::vector<size_t>& kinds = pieces_[instr - range_.first];
-  const auto passes_keys = [&](size_t kind) { return std::holds_alternative<Keys>(kinds_[kind]); };
+  const auto passes_keys = [&](size_t kind) { return std::holds_alternative<PassedKeys>(kinds_[kind]); };
   if (known.keys && known.keys->keys.any() && std::ranges::any_of(kinds, passes_keys))
-    return calls_with_keys(instr, known, times);
-  std::vector<Call> calls;
+    return add_calls_with_keys(instr, known, times, calls);
   for (const size_t kind : kinds) {
     if (passes_keys(kind)) continue;
     std::optional<Piece>& piece = known.pieces[kind];
@@ -212,17 +241,17 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls(size_t instr, Known& known, 
     }
     calls.push_back({*piece, segment_.code[instr].queue});
   }
-  return calls;
 }
 
 // Calls in the order of runtime::KeyTransfer: each round of keys is passed on while the blocks before it are computed,
 // and gradients go back while the blocks behind them are.
-std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const {
+void SegmentTimer::add_calls_with_keys(size_t instr, Known& known, SegmentTimes& times,
+                                       std::vector<Call>& calls) const {
   const ir::Queue queue = stage_.overlap ? ir::Queue::collective : ir::Queue::compute;
   std::vector<Piece> steps;
   std::optional<size_t> values, gradients;
   for (const size_t kind : pieces_[instr - range_.first]) {
-    if (const auto* keys = std::get_if<Keys>(&kinds_[kind])) {
+    if (const auto* keys = std::get_if<PassedKeys>(&kinds_[kind])) {
       (keys->summed ? gradients : values) = kind;
       continue;
     }
@@ -236,12 +265,12 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
     returns = std::max(returns, exchange.returns.size());
   }
   if (!gradients) returns = 0;
-  std::vector<Call> calls;
+  const size_t first = calls.size();
   const auto pass_on = [&](size_t kind, size_t round) {
     const auto [it, fresh] = known.transfers.try_emplace({kind, round});
-    if (fresh) it->second = transferred(passed_on(std::get<Keys>(kinds_[kind]), *known.keys, round), times);
+    if (fresh) it->second = transferred(passed_on(std::get<PassedKeys>(kinds_[kind]), *known.keys, round), times);
     calls.push_back({it->second, queue});
-    return static_cast<int>(calls.size()) - 1;
+    return static_cast<int>(calls.size() - first) - 1;
   };
   int coming = -1, going = -1;
   for (size_t step = 0; step < std::max(steps.size(), returns); ++step) {
@@ -256,7 +285,6 @@ std::vector<SegmentTimer::Call> SegmentTimer::calls_with_keys(size_t instr, Know
     going = pass_on(*gradients, step);
     calls.back().after = before;
   }
-  return calls;
 }
 
 // Attention's piece by step. Each step goes through its rows of queries again.
@@ -294,15 +322,19 @@ SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
   SegmentTimes times;
   Known known{.T = T, .keys = keys, .ring = ring};
   known.pieces.resize(kinds_.size());
-  std::vector<std::vector<Call>> calls_of;
-  size_t count = 0;
-  for (size_t i = range_.first; i < range_.end; ++i) count += calls_of.emplace_back(calls(i, known, times)).size();
+  Calls calls;
+  calls.all.reserve(2 * (range_.end - range_.first));
+  calls.ends.reserve(range_.end - range_.first);
+  for (size_t i = range_.first; i < range_.end; ++i) {
+    add_calls(i, known, times, calls.all);
+    calls.ends.push_back(calls.all.size());
+  }
   const double launch = hardware_.device.host_launch.count;
   if (hardware_.device.host_waits) {
-    put_in_order(calls_of, launch, times);
+    put_in_order(calls, launch, times);
   } else {
-    put_in_order(calls_of, 0, times);
-    if (launch > 0) rest_for_host(calls_of, static_cast<double>(count) * launch, T, times);
+    put_in_order(calls, 0, times);
+    if (launch > 0) rest_for_host(calls, static_cast<double>(calls.all.size()) * launch, T, times);
   }
   disturb(times, hardware_.device.lockstep_curve, T);
   return times;
@@ -310,22 +342,20 @@ SegmentTimes SegmentTimer::at(i64 T, TimedKeys* keys, int ring) const {
 
 // Where the host takes longer than the device, this rests before each call until both take equally long. Collectives
 // may end while it rests, so a rest makes the segment longer by its own length at most.
-void SegmentTimer::rest_for_host(const std::vector<std::vector<Call>>& calls_of, double host, i64 T,
-                                 SegmentTimes& times) const {
+void SegmentTimer::rest_for_host(const Calls& calls, double host, i64 T, SegmentTimes& times) const {
   constexpr double kNear = 1e-9;
   constexpr int kMostRounds = 100;
-  double count = 0, rest = 0;
-  for (const std::vector<Call>& calls : calls_of) count += static_cast<double>(calls.size());
+  const auto count = static_cast<double>(calls.all.size());
+  double rest = 0;
   for (int round = 0; round < kMostRounds; ++round) {
     const double lacking = host - duration(times.pieces, T);
     if (lacking <= kNear * host) return;
-    put_in_order(calls_of, rest += lacking / count, times);
+    put_in_order(calls, rest += lacking / count, times);
   }
 }
 
 // Pieces in the order of execution. rest: seconds of the device before each call.
-void SegmentTimer::put_in_order(const std::vector<std::vector<Call>>& calls_of, double rest,
-                                SegmentTimes& times) const {
+void SegmentTimer::put_in_order(const Calls& calls, double rest, SegmentTimes& times) const {
   times.pieces.clear();
   times.awaits.clear();
   times.releases.clear();
@@ -336,12 +366,13 @@ void SegmentTimer::put_in_order(const std::vector<std::vector<Call>>& calls_of, 
   size_t await = from(segment_.awaits), release = from(segment_.releases);
   int started = 0, needs = 0;                       // pieces of collectives; of those, how many have ended
   std::vector<int> ended(segment_.code.size(), 0);  // how many have when this collective has
+  std::vector<int> ends;                            // of an instruction's calls
   const auto start = [&](size_t i) {
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});
     const int before = started;
-    std::vector<int> ends;  // of this instruction's calls
-    for (const Call& call : calls_of[i - range_.first]) {
+    ends.clear();
+    for (const Call& call : calls.of(i - range_.first)) {
       if (call.after >= 0) needs = std::max(needs, ends[static_cast<size_t>(call.after)]);
       Piece wait{.fixed = rest}, piece = call.piece;
       wait.needs = piece.needs = needs;
@@ -466,38 +497,11 @@ cost::Exchange SegmentTimer::exchanged(const Exchange& exchange, i64 T) const {
   return cost::in_turn(own, cost::exchange_over(hardware_, placement_, messages));
 }
 
-const cost::Exchange& SegmentTimer::passed_on(const Keys& passed, TimedKeys& keys, size_t round) const {
+const cost::Exchange& SegmentTimer::passed_on(const PassedKeys& passed, TimedKeys& keys, size_t round) const {
   const auto [it, fresh] = keys.exchanges.try_emplace({passed.columns, passed.type, passed.summed, round});
-  if (fresh) it->second = exchange_of(passed, keys.keys, round);
+  if (fresh)
+    it->second = exchange_of(passed, keys.keys, round, compression_.rule(compression_.keys), hardware_, placement_);
   return it->second;
-}
-
-// A round of all positions, side by side; gradients go backwards.
-cost::Exchange SegmentTimer::exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const {
-  std::vector<cost::Message> messages;
-  CodingTime coding(hardware_.device);
-  const codecs::Rule encoding = compression_.rule(compression_.keys);
-  for (size_t position = 0; position < passed.columns.size(); ++position) {
-    const batch::KeyExchange& exchange = keys.exchanges[position];
-    const auto& rounds = passed.summed ? exchange.returns : exchange.rounds;
-    if (round >= rounds.size()) continue;
-    for (const batch::KeyMessage& message : rounds[round]) {
-      int from = keys.ranks[static_cast<size_t>(message.from)][position],
-          to = keys.ranks[static_cast<size_t>(message.to)][position];
-      if (passed.summed) std::swap(from, to);
-      const i64 columns = passed.columns[position], elements = message.count * columns;
-      messages.push_back(
-          {.from = from,
-           .to = to,
-           .bytes = compiler::key_wire_bytes(encoding, passed.type, message.count, columns, from, to, placement_),
-           .summed = passed.summed});
-      const codecs::Codec codec = compiler::codec_of(encoding, passed.type, elements, from, to, placement_);
-      for (int part = 0; part < 2; ++part) coding.add(codec, passed.type, elements, from, to);
-    }
-  }
-  cost::Exchange all = cost::exchange_over(hardware_, placement_, messages);
-  all.time.count += coding.seconds();
-  return all;
 }
 
 // The sums of a chunk of tokens after those of another: each a reduction and a gather.

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <span>
 #include <tuple>
 #include <utility>
 #include <variant>
@@ -74,6 +75,19 @@ class Queues {
   int ended_ = 0;
 };
 
+/// Keys and values of attention that ring ranks pass on, or their gradients, which go back and are summed: columns of
+/// each, by position of the code.
+struct PassedKeys {
+  std::vector<i64> columns;
+  DType type{};
+  bool summed = false;
+  bool operator==(const PassedKeys&) const = default;
+};
+/// A round of them, all positions side by side.
+cost::Exchange exchange_of(const PassedKeys& passed, const compiler::RingKeys& keys, size_t round,
+                           const codecs::Rule& encoding, const cluster::Hardware& hardware,
+                           const cluster::Cluster& placement);
+
 /// What the ring ranks of a run's micro-batch pass on. How long that takes is the same for all of them and in all
 /// passes.
 struct TimedKeys {
@@ -126,19 +140,21 @@ class SegmentTimer {
     i64 units = 0;                         // of tokens, as ir::StatisticGroups
     bool operator==(const Sums&) const = default;
   };
-  // Keys and values of attention, or their gradients: columns of each, by position.
-  struct Keys {
-    std::vector<i64> columns;
-    DType type{};
-    bool summed = false;
-    bool operator==(const Keys&) const = default;
-  };
-  using Kind = std::variant<Computation, Exchange, Sums, Keys>;
+  using Kind = std::variant<Computation, Exchange, Sums, PassedKeys>;
   // A part of an instruction, and which part of it has ended before.
   struct Call {
     Piece piece{};
     ir::Queue queue = ir::Queue::compute;
     int after = -1;
+  };
+  // Those of all instructions, one after the other. ends: of each instruction.
+  struct Calls {
+    std::vector<Call> all{};
+    std::vector<size_t> ends{};
+    std::span<const Call> of(size_t instr) const {
+      const size_t first = instr == 0 ? 0 : ends[instr - 1];
+      return std::span(all).subspan(first, ends[instr] - first);
+    }
   };
   // What was found of the calls of a micro-batch so far.
   struct Known {
@@ -156,14 +172,13 @@ class SegmentTimer {
   Piece measured(const cluster::OperatorTable& table, const ir::LocalWork& local, i64 T) const;
   cost::Exchange exchanged(const Exchange& exchange, i64 T) const;
   cost::Exchange statistic_sums(const Sums& sums, i64 T) const;
-  std::vector<Call> calls(size_t instr, Known& known, SegmentTimes& times) const;
-  std::vector<Call> calls_with_keys(size_t instr, Known& known, SegmentTimes& times) const;
-  void rest_for_host(const std::vector<std::vector<Call>>& calls_of, double host, i64 T, SegmentTimes& times) const;
-  void put_in_order(const std::vector<std::vector<Call>>& calls_of, double rest, SegmentTimes& times) const;
+  void add_calls(size_t instr, Known& known, SegmentTimes& times, std::vector<Call>& calls) const;
+  void add_calls_with_keys(size_t instr, Known& known, SegmentTimes& times, std::vector<Call>& calls) const;
+  void rest_for_host(const Calls& calls, double host, i64 T, SegmentTimes& times) const;
+  void put_in_order(const Calls& calls, double rest, SegmentTimes& times) const;
   static Piece transferred(const cost::Exchange& exchange, SegmentTimes& times);
   std::vector<Piece> blocks(const Piece& attention, const Known& known) const;
-  const cost::Exchange& passed_on(const Keys& passed, TimedKeys& keys, size_t round) const;
-  cost::Exchange exchange_of(const Keys& passed, const compiler::RingKeys& keys, size_t round) const;
+  const cost::Exchange& passed_on(const PassedKeys& passed, TimedKeys& keys, size_t round) const;
   void add_keys(const ir::Instr& instr, bool gradients);
 
   const ir::StageCode& stage_;

@@ -50,12 +50,16 @@ double simulated(const Case& of, const Shape& shape, i64 capacity, const std::ve
   const batch::StepPlan plan =
       batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(of.units.model()));
   ir::Program program = compiler::assemble(plan, plans, {});
-  // What the planner's model of runs leaves out takes nothing here.
+  // What the planner's model of runs leaves out takes nothing here: parameters that home has, and zeros that are not
+  // for single runs.
   for (ir::Task& task : program.tasks)
     if (task.kind() == ir::TaskKind::move || task.kind() == ir::TaskKind::reduce) task.messages = {};
   cluster::Hardware hardware = of.units.hardware();
-  hardware.device.operators[plans.graph().precision().state]["zero"].calls = {{1, 1, 1, 1e-30}};
-  hardware.device.operators[plans.graph().precision().compute]["copy"].calls = {{1, 1, 1, 1e-30}};
+  const auto nothing = [&](DType type, const char* name) {
+    hardware.device.operators[type][name].calls = {{1, 1, 1, 1e-30}};
+  };
+  if (!shape.placement.runs_transfer()) nothing(plans.graph().precision().state, "zero");
+  if (shape.placement.cuts(3) == 1) nothing(plans.graph().precision().compute, "copy");
   const simulator::Simulation simulation = simulator::simulate(program, plan, plans, hardware);
   double begin = std::numeric_limits<double>::infinity(), end = 0;
   for (size_t task = 0; task < program.tasks.size(); ++task)
@@ -167,6 +171,54 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_stages_of_zero_cut_co
           // Slow links are full, with collectives of code and transfers on them.
           EXPECT_NEAR(said, exact, (intra < 10e9 ? 0.2 : 0.1) * exact) << to_string(shape) << ", " << intra;
         }
+}
+
+// A rank copies the rows of parameters that it stores, adds its own part to the gradients that it stores, and fills
+// those of each run with zeros.
+TEST(CostModel, takes_about_what_the_simulator_takes_where_own_rows_are_copied_and_added) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024, 256, 300};
+  for (Placement p : {Placement{2, {}, 1}, Placement{4, {}, 1}, Placement{2, {}, 2}, Placement{2, outer(2), 1},
+                      Placement{1, depth(2, 1), 1}, Placement{2, depth(2, 1), 1}})
+    for (p.zero = p.mesh.replicas() > 1 ? 1 : 2; p.zero <= 3; ++p.zero) {
+      cluster::Hardware hardware = Case::hardware(p.ranks(), 50e9, 1);
+      const Shape shape{p, config::Recompute::none, config::ScheduleKind::one_f_one_b};
+      const double quick = simulated({hardware, {lengths}}, shape, 1024, lengths);
+      const auto slow = [&](DType type, const char* name, double bytes) {
+        hardware.device.operators[type][name].calls = {{1, 1, bytes, bytes / 10e9}};
+      };
+      slow(DType::f32, "add", 12);
+      slow(DType::f32, "zero", 4);
+      if (p.cuts(3) > 1) slow(DType::bf16, "copy", 4);  // reshards have copies, too
+      const Case one(hardware, {lengths});
+      const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
+      EXPECT_NEAR(said, exact, 0.1 * exact) << to_string(shape);
+      EXPECT_GT(exact, 1.2 * quick) << to_string(shape);
+    }
+}
+
+// Documents on spans of some ranks and of all, on one host and on two. Messages reach a part of the bandwidth, shorter
+// ones a smaller part, and sums of gradients less. Ring ranks have unlike parts, of which the slowest counts.
+TEST(CostModel, takes_about_what_the_simulator_takes_where_ring_ranks_pass_keys_on) {
+  const std::vector<i64> lengths = {1024, 1024, 512, 512, 700, 300, 1024, 256, 300};
+  double most = 0;
+  for (const int hosts : {1, 2})
+    for (const int ring : {2, 4, 8})
+      for (const int tp : {1, 2}) {
+        cluster::Hardware hardware = hardware_of(hosts, ring * tp / hosts, 5e-6, 5e9, 1e9);
+        hardware.overlap_slowdown = 1;
+        hardware.inter_host->shared_by = std::min(2, hardware.devices_per_host);
+        hardware.inter_host->curve = {{{1e4, 0.3}, {1e6, 0.8}}};
+        hardware.intra_host.sum_share = hardware.inter_host->sum_share = 0.8;
+        Placement p{1, outer(tp), 1};
+        p.mesh[layout::StageAxis::ring] = ring;
+        const Case one(hardware, {lengths});
+        const Shape shape{p, config::Recompute::none};
+        const double exact = simulated(one, shape, 1024, lengths), said = one.model.seconds(shape, 1024, one.all());
+        EXPECT_NEAR(said, exact, 1e-3 * exact) << to_string(shape) << ", hosts: " << hosts;
+        const PhaseParts parts = one.model.parts(shape, 1024, one.all());
+        most = std::max(most, parts.communication / parts.seconds);
+      }
+  EXPECT_GT(most, 0.3);
 }
 
 // On hosts with slow links: the copies of a host share what comes from the other, but send gradients of their own; what

@@ -25,8 +25,12 @@ batch::MicroBatch on_ring(const RingLoads& loads, const Placement& placement, co
 
 class RingLoadsTest : public testing::Test {
  protected:
-  RingLoadsTest()
-      : units_(model_of(4, 64, 100), precision_from("fp32"), hardware_of(2, 4, 1e-6, 1e10, 1e9)), loads_(units_) {}
+  RingLoadsTest() : units_(model_of(4, 64, 100), precision_from("fp32"), hardware()), loads_(units_) {}
+  static cluster::Hardware hardware() {
+    cluster::Hardware hardware = hardware_of(2, 4, 1e-6, 1e10, 1e9);
+    hardware.intra_host.sum_share = hardware.inter_host->sum_share = 0.8;
+    return hardware;
+  }
   UnitCosts units_;
   RingLoads loads_;
 };
@@ -41,7 +45,7 @@ TEST_F(RingLoadsTest, no_assignment_is_quicker_than_even_shares) {
                            even = RingLoads::even(micro_batch, ring);
       EXPECT_GE(assigned.T, even.T);
       EXPECT_GE(assigned.attention_pairs, even.attention_pairs * (1 - 1e-12));
-      EXPECT_EQ(even.keys, 0);
+      EXPECT_EQ(even.values, 0);
     }
 }
 
@@ -64,39 +68,50 @@ TEST_F(RingLoadsTest, a_document_takes_what_its_best_degree_does) {
 TEST_F(RingLoadsTest, whole_documents_pass_nothing_on) {
   const Placement placement = ring_of(4, 1);
   const PackedSequence of = loads_.assigned(on_ring(loads_, placement, {100, 100, 100, 100}), placement);
-  EXPECT_EQ(of.keys, 0);
-  EXPECT_EQ(of.latency, 0);
+  EXPECT_EQ(of.values, 0);
+  EXPECT_EQ(of.gradients, 0);
   EXPECT_EQ(of.T, 100);
 }
 
+// Seconds of so many keys in one message. Rates rise with its size; sums are slower.
+double seconds_of(const cluster::LinkClass& link, double keys, i64 bytes_of_key, bool summed) {
+  const double bytes = keys * static_cast<double>(bytes_of_key);
+  return bytes / (link.bandwidth.count * link.curve.at(bytes) * (summed ? link.sum_share : 1));
+}
+
 // A document on two ranks: the one with the first and the last quarter sees all of the other's keys. On another host it
-// has the adapter for itself.
-TEST_F(RingLoadsTest, keys_of_another_host_count_as_the_links_differ) {
+// has half of the adapter, whose other half the code's other rank fills, or all of it.
+TEST_F(RingLoadsTest, keys_take_what_their_messages_do_on_the_link) {
   const auto lay_out = [](int first) {
-    return batch::lay_out(std::vector<batch::PlacedDocument>{{0, 4096, {first, 2}}}, 8, 1);
+    return batch::lay_out(std::vector<batch::PlacedDocument>{{0, 4096, {first, 2}}}, 4, 1);
   };
-  const Placement placement = ring_of(8, 1);  // four ring ranks on a host
-  const PackedSequence inside = loads_.assigned(lay_out(0), placement), across = loads_.assigned(lay_out(3), placement);
   const cluster::Hardware& hardware = units_.hardware();
-  EXPECT_EQ(inside.keys, 2048);
-  EXPECT_DOUBLE_EQ(inside.latency, hardware.intra_host.latency.count);
-  EXPECT_DOUBLE_EQ(across.keys, 2048 / hardware.inter_host->bandwidth.count /
-                                    (hardware.intra_host.shared_by / hardware.intra_host.bandwidth.count));
-  EXPECT_DOUBLE_EQ(across.latency, hardware.inter_host->latency.count);
+  const cluster::LinkClass &in = hardware.intra_host, &between = *hardware.inter_host;
+  for (const auto& [placement, first, link, shared_by] :
+       {std::tuple(ring_of(4, 2), 0, &in, 1.0), {ring_of(4, 2), 1, &between, 2.0}}) {
+    const PackedSequence of = loads_.assigned(lay_out(first), placement);
+    const ir::KeyBytes& bytes = units_.keys(StageKind::middle, placement.code_mesh());
+    ASSERT_EQ(bytes.columns, 64 / 2);
+    const i64 key = 2 * bytes.columns * 4;  // keys and values
+    EXPECT_NEAR(of.values, link->latency.count + shared_by * seconds_of(*link, 2048, key, false), 1e-12);
+    EXPECT_NEAR(of.gradients, link->latency.count + shared_by * seconds_of(*link, 2048, key, true), 1e-12);
+    EXPECT_GT(of.gradients, of.values) << "sums";
+    EXPECT_GT(of.values, 1.1 * link->latency.count + 2048.0 * static_cast<double>(key) / link->bandwidth.count)
+        << "short messages";
+  }
 }
 
 // Two hosts of four: what crosses comes first, an eighth of the document to each rank of the first host, and from each
-// rank of the second one; the host's ranks pass it on. The first rank sees all keys of the other seven.
+// rank of the second one; meanwhile come those of the own host, and then the host's ranks pass on what crossed.
 TEST_F(RingLoadsTest, keys_cross_to_a_host_once_and_are_passed_on_inside) {
   const Placement placement = ring_of(8, 1);
-  const cluster::Hardware& hardware = units_.hardware();
-  const double across = hardware.inter_host->shared_by / hardware.inter_host->bandwidth.count /
-                        (hardware.intra_host.shared_by / hardware.intra_host.bandwidth.count);
+  const cluster::LinkClass &in = units_.hardware().intra_host, &between = *units_.hardware().inter_host;
+  const i64 key = 2 * units_.keys(StageKind::middle, {}).columns * 4;
   const PackedSequence of =
       loads_.assigned(batch::lay_out(std::vector<batch::PlacedDocument>{{0, 4096, {0, 8}}}, 8, 1), placement);
-  const double first_round = 512 * across + 3 * 512, second_round = 3 * 512;
-  EXPECT_DOUBLE_EQ(of.keys, first_round + second_round);
-  EXPECT_DOUBLE_EQ(of.latency, hardware.inter_host->latency.count + 6 * hardware.intra_host.latency.count);
+  const double crossing = between.latency.count + 2 * seconds_of(between, 512, key, false),
+               inside = 3 * (in.latency.count + seconds_of(in, 512, key, false));
+  EXPECT_NEAR(of.values, std::max(crossing, inside) + inside, 1e-12);
 }
 
 TEST_F(RingLoadsTest, ring_ranks_of_a_host_are_as_many_as_fit) {

@@ -4,13 +4,43 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "small_problems.hpp"
 
 namespace switchyard::planner {
 namespace {
+
+// What the phases of a plan may have, by name.
+struct Feature {
+  std::string name;
+  std::function<bool(const Shape&)> in;
+};
+std::vector<Feature> features() {
+  std::vector<Feature> all = {
+      {"dp", [](const Shape& shape) { return shape.placement.dp > 1; }},
+      {"pp", [](const Shape& shape) { return shape.placement.pp > 1; }},
+      {"chunks in a loop",
+       [](const Shape& shape) {
+         return shape.placement.chunks > 1 && shape.placement.path == schedule::Placement::loop && !shape.blockwise();
+       }},
+      {"chunks on a V", [](const Shape& shape) { return shape.placement.path == schedule::Placement::v; }},
+      {"chunks of blocks", [](const Shape& shape) { return shape.placement.chunks > 1 && shape.blockwise(); }},
+      {"zero=2", [](const Shape& shape) { return shape.placement.zero == 2; }},
+      {"zero=3", [](const Shape& shape) { return shape.placement.zero == 3 && !shape.blockwise(); }},
+      {"blocks", [](const Shape& shape) { return shape.blockwise() && shape.every > 1; }},
+      {"stages within a host", [](const Shape& shape) { return shape.placement.order == Order::pipeline_inside; }},
+      {"fewer layers beside the head", [](const Shape& shape) { return shape.placement.head_layers > 0; }}};
+  for (const layout::StageAxisInfo& axis : layout::stage_axes())
+    if (axis.axis != layout::StageAxis::data)
+      all.push_back({std::string(axis.name),
+                     [which = axis.axis](const Shape& shape) { return shape.placement.mesh[which] > 1; }});
+  return all;
+}
 
 // Enumerates every plan and times each as a whole; nothing is pruned. What a phase takes, and what moves before and
 // after it, is computed once.
@@ -41,6 +71,13 @@ class Exhaustive {
   /// Whether it depends on which of equally quick plans is taken what else is listed.
   bool ties() const { return ties_; }
   i64 plans() const { return plans_; }
+  /// Adds how many plans that fit have each feature, in their order.
+  void count(std::vector<i64>& met) const {
+    met.resize(features_.size());
+    for (const auto& [mask, plans] : met_)
+      for (size_t f = 0; f < features_.size(); ++f)
+        if ((mask >> f & 1) != 0) met[f] += plans;
+  }
 
  private:
   struct Candidate {
@@ -49,6 +86,7 @@ class Exhaustive {
     double seconds = 0;
     i64 need = 0;
     size_t placement = 0;
+    unsigned features = 0;  // a bit each
   };
   using DegreesOfLevels = std::vector<planner::Degrees>;
   struct Quickest {
@@ -67,9 +105,15 @@ class Exhaustive {
              {p.dp, mesh_key(p.mesh), p.pp, p_.hardware.hosts > 1 && p.order == Order::pipeline_inside},
              p_.model.seconds(shape, capacity, range),
              p_.model.need(shape, capacity, range).total(),
-             static_cast<size_t>(known - placements_.begin())});
+             static_cast<size_t>(known - placements_.begin()),
+             features_of(shape)});
         if (known == placements_.end()) placements_.push_back(p);
       }
+  }
+  unsigned features_of(const Shape& shape) const {
+    unsigned mask = 0;
+    for (size_t f = 0; f < features_.size(); ++f) mask |= (features_[f].in(shape) ? 1U : 0U) << f;
+    return mask;
   }
   // Two homes of each placement, by ZeRO stage.
   void add_home(size_t home) {
@@ -110,6 +154,9 @@ class Exhaustive {
       } while (std::ranges::next_permutation(order).found);
     }
     if (least == std::numeric_limits<double>::infinity()) return;
+    unsigned mask = 0;
+    for (const Candidate* candidate : plan_) mask |= candidate->features;
+    ++met_[mask];
     const std::pair key(longest.range.lo, longest.degrees);
     Quickest& quickest = quickest_.try_emplace(key, Quickest{least, {}}).first->second;
     if (least < quickest.seconds * (1 - kRounding)) quickest.plans.clear();
@@ -147,6 +194,8 @@ class Exhaustive {
   std::vector<double> finish_, reduce_, moves_;  // by home, and the placement, and the one before it (first: none)
   std::vector<const Candidate*> plan_;
   i64 plans_ = 0;
+  const std::vector<Feature> features_ = features();
+  std::map<unsigned, i64> met_;  // by the features of their phases: plans that fit
   static constexpr double kRounding = 1e-12;
   std::map<std::pair<int, planner::Degrees>, Quickest> quickest_;  // by the longest documents' bucket
   bool ties_ = false;
@@ -164,20 +213,22 @@ constexpr unsigned kProblems = cases(140u, 3u), kBounded = cases(20u, 2u);
 
 TEST(Search, finds_what_trying_every_plan_finds) {
   std::set<size_t> buckets;
-  int nothing_fits = 0, reordered = 0, ties = 0, cut = 0, blockwise = 0, rings = 0;
+  int nothing_fits = 0, reordered = 0, ties = 0;
   i64 plans = 0;
+  const std::vector<Feature> features = planner::features();
+  std::vector<i64> met(features.size(), 0);         // of all plans that fit
+  std::vector<int> found_with(features.size(), 0);  // of those that the search found
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem problem(seed);
     make_small(problem);
-    blockwise += static_cast<int>(std::ranges::count_if(problem.shapes, &Shape::blockwise));
-    rings += static_cast<int>(
-        std::ranges::count_if(problem.shapes, [](const Shape& shape) { return has_ring(shape.placement.mesh); }));
+    if (seed % 4 == 3) problem.settings.memory = problem.memory(true);  // many fit only with ZeRO-2 or 3
     problem.settings.top = problem.pick({1, 3});
     problem.settings.most_buckets = seed % 10 == 7 ? 1 : 0;
     if (seed % 2 == 0) problem.settings.many = 0;
     Exhaustive exhaustive(problem);
     const std::vector<double> best = exhaustive.best();
     plans += exhaustive.plans();
+    exhaustive.count(met);
     const Found found = search(problem.model, problem.shapes, problem.settings);
     ties += exhaustive.ties();
     const size_t listed = exhaustive.ties() ? 1 : found.best.size();
@@ -197,7 +248,8 @@ TEST(Search, finds_what_trying_every_plan_finds) {
           choice.phases.front() != choice.longest())
         ++reordered;
     for (const Choice& choice : found.best)
-      if (std::ranges::any_of(choice.phases, [](const Phase& phase) { return phase.shape.placement.zero > 1; })) ++cut;
+      for (size_t f = 0; f < features.size(); ++f)
+        found_with[f] += std::ranges::any_of(choice.phases, features[f].in, &Phase::shape);
     const Counts& c = found.counts;
     EXPECT_EQ(c.rough + c.memory + c.bound + c.dominated + c.timed, c.candidates) << "nothing is unexamined";
   }
@@ -206,9 +258,10 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   if (kProblems < 100) return;
   EXPECT_GE(buckets.size(), 2u) << "one strategy, and several";
   EXPECT_GT(reordered, 5) << "not the published order";
-  EXPECT_GT(cut, 1) << "ZeRO-2 or 3";
-  EXPECT_GT(blockwise, 100);
-  EXPECT_GT(rings, 50);
+  for (size_t f = 0; f < features.size(); ++f) {
+    EXPECT_GT(met[f], 500) << features[f].name << ", of all plans";
+    EXPECT_GT(found_with[f], 0) << features[f].name << ", of the best ones";
+  }
   EXPECT_GT(plans, 1000000);
 }
 

@@ -57,6 +57,14 @@ inline cluster::Hardware some_shared(cluster::Hardware hardware, unsigned seed) 
   return hardware;
 }
 
+/// In every fourth problem links between hosts reach a part of their bandwidth, and sums less.
+inline cluster::Hardware some_curves(cluster::Hardware hardware, unsigned seed) {
+  if (seed % 4 != 2) return hardware;
+  hardware.inter_host->curve = {{{1e3, 0.2}, {1e6, 0.7}}};
+  hardware.intra_host.sum_share = hardware.inter_host->sum_share = 0.7;
+  return hardware;
+}
+
 /// In every third problem strategies may have codecs, on all links or between hosts.
 inline config::Compression some_codecs(unsigned seed) {
   using codecs::Codec;
@@ -90,8 +98,9 @@ inline std::vector<layout::StageAxis> axes_of_problems() {
 struct SmallProblem {
   explicit SmallProblem(unsigned seed)
       : random(seed),
-        hardware(some_shared(hardware_of(pick({1, 2}), pick({2, 4}), 1e-6 * pick({1, 5, 40}), 1e9 * pick({5, 50, 200}),
-                                         1e9 * pick({1, 10})),
+        hardware(some_curves(some_shared(hardware_of(pick({1, 2}), pick({2, 4}), 1e-6 * pick({1, 5, 40}),
+                                                     1e9 * pick({5, 50, 200}), 1e9 * pick({1, 10})),
+                                         seed),
                              seed)),
         units(model_of(pick({2, 3, 4}), 64 * pick({1, 4, 8}), pick({100, 4000})),
               precision_from(seed % 4 < 3 ? "bf16" : "fp32"), hardware, {}, some_codecs(seed)),
