@@ -4,7 +4,7 @@
 
 #include "../standin/device.hpp"
 #include "bindings/one_call.hpp"
-#include "ir/operators/norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 
 namespace switchyard::runtime {
 namespace {

@@ -1,7 +1,7 @@
-#include "ir/operators/norm.hpp"
-
 #include <gtest/gtest.h>
 
+#include "ir/operators/layer_norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
