@@ -112,10 +112,10 @@ struct StrategySettings {
 };
 
 struct Strategy : StrategySettings {
-  std::string name;  // as the user wrote it, e.g. "1,4,2"
-  std::vector<Group> groups;
-  std::vector<ParamSplit> splits;
-  schedule::Schedule order;  // written by hand, replaces `schedule`; empty: none
+  std::string name{};  // as the user wrote it, e.g. "1,4,2"
+  std::vector<Group> groups{};
+  std::vector<ParamSplit> splits{};
+  schedule::Schedule order{};  // written by hand, replaces `schedule`; empty: none
 
   int chunk_count() const;
   schedule::Placement placement() const;  // of the chunks

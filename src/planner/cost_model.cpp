@@ -129,7 +129,7 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
     made.all.add(made.positions.back().kind, made.positions.back().layers);
   }
   for (int stage = 0; stage < p.pp; ++stage) {
-    StageRun run{stage, 1, {}, {}, {}, {}};
+    StageRun run{.first = stage, .count = 1};
     for (int chunk = 0; chunk < p.chunks; ++chunk) {
       const Position& position = made.positions[static_cast<size_t>(schedule::position_of(p.path, p.pp, stage, chunk))];
       run.positions.push_back(position);
@@ -348,9 +348,11 @@ CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
       slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
       for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
         const PackedSequence& one = replica.micro_batches[i];
-        slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
-                      std::max(slowest[i].keys, one.keys), std::max(slowest[i].latency, one.latency),
-                      std::max(slowest[i].longest, one.longest)};
+        slowest[i] = {.T = std::max(slowest[i].T, one.T),
+                      .attention_pairs = std::max(slowest[i].attention_pairs, one.attention_pairs),
+                      .keys = std::max(slowest[i].keys, one.keys),
+                      .latency = std::max(slowest[i].latency, one.latency),
+                      .longest = std::max(slowest[i].longest, one.longest)};
       }
     }
   Replicas tied;
@@ -419,7 +421,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
     return shape.placement.runs_transfer() ? with_transfers(shape, position, pass, block, micro_batch)
                                            : once(shape, parts, pass, micro_batch);
   };
-  StageTime time{of(Pass::F), of(split ? Pass::B : Pass::BW), split ? of(Pass::W) : 0, 0};
+  StageTime time{.forward = of(Pass::F), .backward = of(split ? Pass::B : Pass::BW), .weight = split ? of(Pass::W) : 0};
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
       return parts.sum([&](StageKind kind) {

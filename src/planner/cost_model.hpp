@@ -113,8 +113,8 @@ class CostModel {
   /// `count` equal stages from `first` on: their positions in order of chunks.
   struct StageRun {
     int first = 0, count = 0;
-    std::vector<Position> positions;
-    Parts all, begin, end;  // of all positions, of the first and the last one
+    std::vector<Position> positions{};
+    Parts all{}, begin{}, end{};  // of all positions, of the first and the last one
   };
   struct Pipeline {
     std::vector<Position> positions;

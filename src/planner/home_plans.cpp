@@ -196,7 +196,8 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     ++made_;
     counts_.steps += kStepsOfAPlan;
     at_[next].push_back(static_cast<int>(labels_.size()));
-    labels_.push_back({mark.timeline, step, from, mark.buckets, last.plan + phase});
+    labels_.push_back(
+        {.timeline = mark.timeline, .last = step, .before = from, .buckets = mark.buckets, .plan = last.plan + phase});
   }
 }
 

@@ -60,13 +60,17 @@ Spent TimeTable::at(i64 T) const {
   if (right == 0 || size(right) == T) return above;
   const Spent& below = point(right - 1);
   const double way = static_cast<double>(T - size(right - 1)) / static_cast<double>(size(right) - size(right - 1));
-  return {std::lerp(below.compute, above.compute, way), std::lerp(below.communication, above.communication, way),
-          std::lerp(below.per_pair, above.per_pair, way), above.per_key, above.exchanges};
+  return {.compute = std::lerp(below.compute, above.compute, way),
+          .communication = std::lerp(below.communication, above.communication, way),
+          .per_pair = std::lerp(below.per_pair, above.per_pair, way),
+          .per_key = above.per_key,
+          .exchanges = above.exchanges};
 }
 
 // Between two sizes the time is a + b T, and a / T + b is least at one of its ends.
 Spent TimeTable::least(i64 capacity, bool falling) const {
-  Spent least{std::numeric_limits<double>::infinity(), 0, std::numeric_limits<double>::infinity(), 0, 0};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Spent least{.compute = kInfinity, .per_pair = kInfinity};
   const auto consider = [&](const Spent& at, i64 T) {
     least.compute = std::min(least.compute, (at.compute + at.communication) / static_cast<double>(T));
     least.per_pair = std::min(least.per_pair, at.per_pair);

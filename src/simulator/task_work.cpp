@@ -184,7 +184,7 @@ const std::vector<batch::Piece>& TaskWork::shard(const Task& t) {
 }
 
 ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const {
-  ReplicaSegment segment{&timed.times, devices_of(t), {}};
+  ReplicaSegment segment{.times = &timed.times, .computing = devices_of(t), .exchanging = {}};
   for (const Use& use : timed.uses)
     for (const cost::Exchange::PortShare& busy : use.ports) claim_on(segment.computing, number_of(t, use, busy.port));
   std::vector<Claim> resting = segment.computing;
