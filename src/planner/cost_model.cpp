@@ -382,7 +382,7 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
 // Seconds of sending each part t of a stage to part t of the next one, all at once. Pipelines that are side by side do
 // so at about the same time, over the same ports.
 double CostModel::send(const Placement& p, bool crosses, i64 T) const {
-  const int senders = p.stage_ranks() * (p.order == Order::data_inside ? p.dp : 1);
+  const int senders = p.stage_ranks() * (p.inside == config::Inside::data ? p.dp : 1);
   const auto [it, fresh] = sends_.try_emplace(std::tuple(T, p.code_ranks(), senders, crosses), 0.0);
   if (!fresh) return it->second;
   const cluster::Hardware& hardware = units_.hardware();

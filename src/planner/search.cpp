@@ -32,7 +32,7 @@ constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
 // On one host all orders of ranks are alike.
 Degrees degrees(const CostModel& model, const Placement& p) {
-  return {p.dp, mesh_key(p.mesh), p.pp, p.order == Order::pipeline_inside && model.units().hardware().hosts > 1};
+  return {p.dp, mesh_key(p.mesh), p.pp, p.inside == config::Inside::pipeline && model.units().hardware().hosts > 1};
 }
 
 PlanKey key_of(const CostModel& model, Range longest, const Placement& p) { return {longest.lo, degrees(model, p)}; }
