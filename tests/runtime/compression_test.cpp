@@ -75,7 +75,7 @@ const std::vector<Job>& jobs() {
                                          {{"dp=2,depth=2"}},
                                          {{"1,4,1"}, {kLongest}, 4, 2},
                                          {{"tp=4,inner=2"}},
-                                         {{"ulysses=2,ring=2"}},
+                                         {{"ring=2,ulysses=2"}},
                                          {{"ring=4"}, {kLongest}, 4, 2},
                                          {{"ring=4,exchange=ring"}, {kLongest}, 4, 2},
                                          {{"dp=4"}, {kLongest}, 4, 1, 0},

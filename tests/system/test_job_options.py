@@ -95,7 +95,7 @@ def test_a_folder_is_a_model(tmp_path):
 
 
 WIDE = ["--model", "7b", "--ranks", "64", "--context", "32768", "--strategy",
-        "dp=2,tp=2,ulysses=2,ring=2,pp=2,depth=2,zero=2,schedule=interleaved"]
+        "dp=2,tp=2,ring=2,ulysses=2,pp=2,depth=2,zero=2,schedule=interleaved"]
 
 
 @pytest.mark.parametrize("words", [
@@ -108,7 +108,7 @@ def test_tables_fit_100_columns(job, words):
 
 def test_wide_tables_have_their_figures_and_name_all_ranks():
     shown = run("show", "plan", *WIDE)
-    assert re.search(r"^32768 +interleaved +gathers +32768 +64\n +dp=2,tp=2,pp=2,ulysses=2,ring=2,depth=2,zero=2,"
+    assert re.search(r"^32768 +interleaved +gathers +32768 +64\n +dp=2,tp=2,pp=2,ring=2,ulysses=2,depth=2,zero=2,"
                      r"schedule=interleaved$", shown, re.M), shown
     assert "; no memory budget\n" in shown
     [groups] = re.findall(r"^ranks((?: +group \d+)+)$", shown, re.M)

@@ -25,7 +25,7 @@ HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
 RINGS = [1, 1, 2, 3, 4]  # of models whose attention does not store its scores
-OF_GROUP = ("dp", "tp", "pp", "ulysses", "ring", "depth", "inner", "inside")
+OF_GROUP = ("dp", "tp", "pp", "ring", "ulysses", "depth", "inner", "inside")
 STEPS = 5
 
 
