@@ -680,13 +680,13 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
   const auto [least, most] = micro_batches(shape.placement, capacity, range);
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const CodeMemory& code = code_memory(shape, capacity, longest(range));
-  MemoryNeed fullest;
+  MemoryNeed highest;
   // In interleaved schedules fewer micro-batches may keep more activations at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (int mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, mbs, false); need.total() > fullest.total())
-      fullest = need;
-  return fullest;
+    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, mbs, false); need.total() > highest.total())
+      highest = need;
+  return highest;
 }
 
 MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) const {
@@ -704,7 +704,7 @@ MemoryNeed CostModel::need_of_one(const Shape& shape, i64 capacity, Range range)
 MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                               int micro_batches, bool least) const {
   const Precision precision = units_.precision();
-  MemoryNeed fullest;
+  MemoryNeed highest;
   for (const StageRun& run : pipeline.runs) {
     i64 stash = 0, peak = 0, of_a_run = 0;  // of a micro-batch
     std::array<i64, 2> chunks{};            // elements of the largest ones
@@ -735,9 +735,9 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     const i64 feeds = RingLoads::size(shape.placement, capacity, 0).tokens * feeds_of_a_token_;
     const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
                           tables_ + in_flight * feeds + (in_flight - 1) * stash + peak};
-    if (need.total() > fullest.total()) fullest = need;
+    if (need.total() > highest.total()) highest = need;
   }
-  return fullest;
+  return highest;
 }
 
 const CostModel::CodeMemory& CostModel::code_memory(const Shape& shape, i64 capacity, i64 longest) const {

@@ -178,7 +178,7 @@ class CostModel {
   double work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
               const Placement& placement) const;
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
-  i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
+  i64 filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   /// Appends a pipeline, or counts it with the one before it if that has equal micro-batches.
   static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);

@@ -179,8 +179,8 @@ Spent LayerCodes::slowest(const std::vector<simulator::SegmentTimer>& timers, i6
   for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
     const batch::KeyExchange empty{.seen = {}, .rounds = {{}}, .returns = {{}, {}}};
-    simulator::TimedKeys meeting{.keys = {{timer.ranks()}, {timer.ranks().size(), empty}}};
-    const simulator::SegmentTimes times = timer.at(T, rings ? &meeting : nullptr);
+    simulator::TimedKeys keys{.keys = {{timer.ranks()}, {timer.ranks().size(), empty}}};
+    const simulator::SegmentTimes times = timer.at(T, rings ? &keys : nullptr);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;
     for (const simulator::Piece& piece : times.pieces) {

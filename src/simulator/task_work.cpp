@@ -159,7 +159,7 @@ std::vector<std::vector<int>> TaskWork::alike(const Task& t, const Piece& piece)
   return groups;
 }
 
-// Ranks meet between its pieces, so each takes what the slowest of them computed.
+// Ranks wait for one another between its pieces, so each takes what the slowest of them computed.
 TimedSegment TaskWork::as_measured(const Task& t, TimedSegment timed) const {
   for (Piece& piece : timed.times.pieces) {
     if (piece.what != Activity::compute) continue;

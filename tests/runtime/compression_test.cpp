@@ -133,7 +133,7 @@ class CountingFabric final : public comm::ForwardingFabric {
     const std::lock_guard lock(counts_.mutex);
     for (const comm::Op& op : transaction.ops)
       if (op.kind == comm::Op::Kind::send)
-        counts_.bytes[{transaction.name, static_cast<int>(transaction.row % (1ll << 24))}] += op.block.bytes();
+        counts_.bytes[{transaction.name, static_cast<int>(transaction.number % (1ll << 24))}] += op.block.bytes();
   }
 
  private:
