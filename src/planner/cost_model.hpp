@@ -155,8 +155,7 @@ class CostModel {
     int first = 0, count = 1;
   };
   using Replicas = std::vector<Replica>;
-  /// A pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first
-  /// one.
+  /// A pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first one.
   struct Load {
     std::span<const PackedSequence> micro_batches;
     ByKind forward{}, most_forward{}, first_forward{};
@@ -182,8 +181,9 @@ class CostModel {
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   /// Appends a pipeline, or counts it with the one before it if that has equal micro-batches.
   static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);
-  /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest one, as a step
-  /// assigns documents to them. The first, for each step of the workload. tied: so many pipelines wait for one another.
+  /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest ring rank, as a step
+  /// assigns documents to them. The first function gives those of each step of the workload. tied: number of pipelines
+  /// that wait for one another.
   const std::vector<Replicas>& assigned(const Placement& placement, int tied, i64 capacity, Range range) const;
   Replicas assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   const std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range) const;

@@ -201,7 +201,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
   }
 }
 
-// Another one nowhere is later.
+// Whether another one is nowhere later.
 bool HomePlans::dominated(const Mark& mark, const Marks& others) const {
   return std::ranges::any_of(others, [&](const Mark& other) {
     return other.timeline.no_later(mark.timeline) && (settings_.most_buckets == 0 || other.buckets <= mark.buckets);

@@ -111,7 +111,7 @@ std::vector<Placement> ways(const Placement& plain, i64 layers, const SpaceLimit
   return all;
 }
 
-// Those of the levels that differ on a mesh, which rise from none to full.
+// The levels of recomputation that differ on a mesh, from none to full.
 std::vector<config::Recompute> levels(const StageMesh& mesh, const SpaceLimits& limits) {
   std::vector<config::Recompute> all;
   for (const config::Recompute level : limits.recompute)
@@ -153,7 +153,7 @@ std::string placement_text(const Placement& p, const char* several_chunks) {
   return text;
 }
 
-// A shape's name, without recomputation and without what doesn't follow from the placement.
+// A shape's name: its placement, with chunks called by its schedule.
 std::string strategy_name(const Shape& shape) {
   return placement_text(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
 }

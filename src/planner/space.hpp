@@ -59,7 +59,7 @@ struct Placement {
 
 /// Whether a mesh has several ring ranks.
 bool has_ring(const StageMesh& mesh);
-/// What recomputes least of what makes a difference on a mesh: nothing, or gathers where nothing is gathered.
+/// The least level of recomputation on a mesh: none, or, where nothing is gathered and both are the same, gathers.
 config::Recompute least_recompute(const StageMesh& mesh);
 /// A key that no other mesh has, of meshes of up to 2^25 ranks.
 std::uint64_t mesh_key(const StageMesh& mesh);

@@ -1,5 +1,5 @@
-// What stages cost, from compiled layers: all layers of a model are alike, so that stages of one layer tell those of
-// any depth.
+// What stages cost, from compiled layers: all layers of a model are alike, so that costs of any depth follow from
+// stages of one layer.
 #pragma once
 
 #include <array>

@@ -42,8 +42,9 @@ i64 operator_workspace(const OperatorBytes& bytes) {
   return bytes.pairs + 2 * bytes.scores + 2 * bytes.queries + bytes.statistics;
 }
 
-// Weights and their gradients. Queries and the gradient of their result; then that of the queries, twice for its order
-// and, where it is added in another dtype, twice for that; or those of keys or of values, twice for their order.
+// Weights and their gradients; queries and the gradient of their result. Then the gradient of the queries, as it is
+// made and as it is stored, and where it is added in another dtype both again; or the gradient of keys or of values, as
+// it is made and as it is stored.
 i64 operator_backward_workspace(const OperatorBytes& bytes, bool added_in_another_dtype) {
   return bytes.pairs + 2 * (bytes.scores + bytes.statistics + bytes.queries) +
          std::max((added_in_another_dtype ? 4 : 2) * bytes.queries, bytes.pairs);
@@ -54,8 +55,8 @@ i64 padded_rows(i64 tokens, i64 head_dim) {
   return fits_padded_attention(head_dim) ? padded_attention_rows(tokens) : 0;
 }
 
-// Copies with padding of a document's queries, so often, and of its keys and values. A document that alone is as long
-// as its call needs none.
+// Bytes of copies with padding: of a document's keys and values, and `of_queries` ones of its queries. A document that
+// alone is as long as its call needs none.
 i64 padded_copies(const Type& q, const Type& k, const CallSize& size, i64 head_dim, i64 of_queries) {
   const i64 rows = padded_rows(size.longest, head_dim);
   if (rows == size.longest && padded_rows(size.tokens - size.longest, head_dim) == 0) return 0;
@@ -90,12 +91,12 @@ bool is_flash(const Type& q, const CallSize& size, i64 head_dim) {
   return size.sequences > 0 && fits_flash_attention(q.dtype, head_dim);
 }
 
-// Keys and values, or their gradients, of so many tokens, as tensors of their own.
+// Bytes of keys and values, or of their gradients, for so many tokens, as tensors of their own.
 i64 pair_bytes(const Type& k, i64 tokens, DType type) {
   return 2 * allocated(tokens * k.shape.size[1] * size_of(type));
 }
 
-// What several blocks add to the rows of queries, in the state dtype where it is another one.
+// Bytes of sums for the rows of queries, where several blocks add to them and the state dtype is another one.
 i64 wide_rows(const Type& q, const CallSize& size) {
   const DType state = state_of(q.dtype);
   return size.in_steps && state != q.dtype ? allocated(size.tokens * q.shape.size[1] * size_of(state)) : 0;

@@ -7,7 +7,7 @@ namespace switchyard::ir {
 
 /// Whether a device's kernels of flash attention, which store no scores, compute in this dtype with heads of this size.
 bool fits_flash_attention(DType compute, i64 head_dim);
-/// Whether it has a call of its own for a long document, with heads of this size, where the device has such kernels.
+/// Whether devices with such kernels have a call of its own for a long document with heads of this size.
 bool fits_padded_attention(i64 head_dim);
 /// Rows as which a document of so many tokens, which ends with rows of padding, is a call of a device's attention for
 /// documents of one length; 0: it is too short to pay for a call of its own. There are 16 lengths from one power of 2

@@ -24,9 +24,9 @@ Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Ty
   return cost;
 }
 
-// What attention with stored scores takes of the longest document: its scores in the dtype of statistics, and where
-// that is another one in its own (otherwise 0); a number for each of their rows; a result for the queries, or for the
-// keys that they share (0 where none are shared), which is at most as large.
+// Bytes that attention with stored scores takes for the longest document. scores: in the dtype of statistics; narrow:
+// scores in the queries' dtype, 0 where it is the same; statistics: a number for each row of scores; queries: a result
+// for the queries; shared: one for keys that several query heads share, at most as large; 0 where none are shared.
 struct StoredBytes {
   i64 scores = 0, narrow = 0, statistics = 0, queries = 0, shared = 0;
   StoredBytes(const Type& q, const Type& k, i64 head_dim, i64 longest) {
@@ -72,8 +72,8 @@ Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out)
   return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
 }
 
-// Document by document: scores and their softmax, or the scores when they are made, or which of them are masked; which
-// of them are kept, head by head, and the product with that; and the product with the values.
+// The most that a document takes at a time: scores and their softmax; scores while they are made; scores and their
+// mask; the choice of what dropout keeps, head by head, or its product with the weights; the product with the values.
 i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
   const StoredBytes bytes(in[0], in[1], head_dim_, size.longest);
   i64 dropout = 0;
