@@ -57,8 +57,8 @@ schedule::Schedule schedule_of(const ScheduleOptions& o) {
     const int every = o.every > 0 ? o.every : 2 * o.stages - 1;
     return schedule::zeropp(o.stages, o.micro_batches, o.chunks, every, costs_of(o, o.chunks));
   }
-  const schedule::Kind kind = o.kind == "gpipe" ? schedule::Kind::gpipe : schedule::Kind::one_f_one_b;
-  return {.order = schedule::schedule(kind, o.stages, o.micro_batches), .mbs = o.micro_batches};
+  if (o.kind == "gpipe") return schedule::gpipe(o.stages, o.micro_batches);
+  return schedule::one_f_one_b(o.stages, o.micro_batches);
 }
 
 int run_schedule(const ScheduleOptions& o) {

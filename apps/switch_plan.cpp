@@ -96,7 +96,12 @@ PlannedSwitch planned_switch(const SwitchPlanOptions& o, const Progress& progres
   const compiler::SwitchFigures figures = compiler::switch_figures(graph, maps, plan, cluster);
   const std::optional<Seconds> time =
       time_of(plan, hardware ? &*hardware : nullptr, cluster, size_of(graph.precision().compute));
-  return {std::move(cluster), std::string(name_of(precision)), figures, time, planning, mapping};
+  return {.cluster = std::move(cluster),
+          .precision = std::string(name_of(precision)),
+          .figures = figures,
+          .time = time,
+          .planning = planning,
+          .mapping = mapping};
 }
 
 void print_table(const SwitchPlanOptions& o, const PlannedSwitch& result) {

@@ -28,10 +28,10 @@ HEAD_DIM = 24  # of the demo's model
 INTER, INTRA = 200, 800  # Mbit/s of the emulated links
 # Hosts x devices, and the strategies there.
 JOBS = {
-    "2x2": ["4,1,1", "2,2,1", "2,1,2", "dp=4,zero=3", "ulysses=4", "ring=4", "ulysses=2,ring=2"],
-    "2x4": ["8,1,1", "2,2,2", "dp=2,ulysses=4", "ulysses=4,ring=2", "tp=2,ulysses=2,ring=2",
+    "2x2": ["4,1,1", "2,2,1", "2,1,2", "dp=4,zero=3", "ulysses=4", "ring=4", "ring=2,ulysses=2"],
+    "2x4": ["8,1,1", "2,2,2", "dp=2,ulysses=4", "ring=2,ulysses=4", "tp=2,ring=2,ulysses=2",
             "ring=8,ring_degree=uniform", "to 16384: tp=2,ulysses=4; to 4096: dp=2,ulysses=4; to 1024: 8,1,1"],
-    "4x8": ["dp=4,ulysses=8", "tp=2,ulysses=4,ring=4", "to 16384: ulysses=8,ring=4; to 1024: dp=32"],
+    "4x8": ["dp=4,ulysses=8", "tp=2,ring=4,ulysses=4", "to 16384: ring=4,ulysses=8; to 1024: dp=32"],
 }
 SHARE = {"2x2": 0.3, "2x4": 0.15}  # of a core for each rank on test hosts
 BOUND, BOUND_ON_HOSTS = 0.05, 0.10

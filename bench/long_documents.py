@@ -64,7 +64,7 @@ def defaults(gpus, context):
 def uniform(gpus, context):
     """Balanced, with Ulysses inside hosts as far as it goes."""
     inside = [(dp, tp, share, min(share, PER_HOST // tp)) for dp, tp, share in splits(gpus, context)]
-    return [f"dp={dp},tp={tp},ulysses={ulysses},ring={share // ulysses},zero={zero},recompute={recompute}" +
+    return [f"dp={dp},tp={tp},ring={share // ulysses},ulysses={ulysses},zero={zero},recompute={recompute}" +
             (",ring_degree=uniform" if share > ulysses else "")
             for dp, tp, share, ulysses in inside for zero, recompute in SAVINGS]
 

@@ -59,8 +59,8 @@ class Setup(unittest.TestCase):
         log = self.root / "log"
         log.write_text("")
         env = dict(os.environ, PATH=f"{self.root}/bin:{os.environ['PATH']}", LOG=str(log), PYTHON="python-stand-in")
-        done = subprocess.run([self.root / "tools/setup", *arguments], env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                              text=True, timeout=60)
+        done = subprocess.run([self.root / "tools/setup", *arguments], env=env, stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60)
         return done.returncode, done.stderr, log.read_text().splitlines()
 
     def want_missing_package(self, name="apt.txt"):
@@ -140,8 +140,9 @@ class Setup(unittest.TestCase):
     def test_a_build_of_torch_with_another_hash_is_refused(self):
         self.script("bin/pip-stand-in", '[ "$2" != --no-index ]')
         code, error, _ = self.run_setup()
-        self.assertEqual((code, error), (1, "packages/torch.txt lacks the hash of this build of torch. If it is the one that "
-                                            "you want, add what this prints: .venv/bin/pip hash .venv/torch/*\n"))
+        self.assertEqual((code, error), (1, "packages/torch.txt lacks the hash of this build of torch. If it is the "
+                                            "one that you want, add what this prints: "
+                                            ".venv/bin/pip hash .venv/torch/*\n"))
         self.assertEqual(self.run_setup()[0], 1)
 
     def test_changed_requirements_are_installed_again(self):
@@ -195,7 +196,8 @@ class Setup(unittest.TestCase):
         self.want_missing_package()
         self.without_root()
         self.script("bin/python-stand-in", 'case $1 in -m) mkdir -p .venv/bin; cp "$(dirname "$0")/pip-stand-in" '
-                                           '.venv/bin/pip; cp "$0" .venv/bin/python;; tools/*) echo "$1" >>"$LOG";; esac')
+                                           '.venv/bin/pip; cp "$0" .venv/bin/python;; '
+                                           'tools/*) echo "$1" >>"$LOG";; esac')
         code, error, calls = self.run_setup()
         self.assertEqual((code, error, calls[-1]), (0, "", "tools/without_root.py"))
 
@@ -284,8 +286,9 @@ class WithoutRoot(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.root = pathlib.Path(folder.name)
-        Index.packages = {"first_half-1.0.tar.gz": tar_of({"first_half-1.0/deep/One.hpp": b"one", "first_half-1.0/x.c": b"x"}),
-                          "other-2.1-py3-none-any.whl": wheel_of({"other/include/two/two.h": b"two", "other/x.py": b"x"})}
+        Index.packages = {
+            "first_half-1.0.tar.gz": tar_of({"first_half-1.0/deep/One.hpp": b"one", "first_half-1.0/x.c": b"x"}),
+            "other-2.1-py3-none-any.whl": wheel_of({"other/include/two/two.h": b"two", "other/x.py": b"x"})}
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Index)
         server.address = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -332,7 +335,8 @@ class WithoutRoot(unittest.TestCase):
 
     def test_a_file_with_another_hash_is_refused(self):
         Index.packages["first_half-1.0.tar.gz"] = tar_of({"first_half-1.0/deep/One.hpp": b"another"})
-        self.assertRegex(self.refusal(), r"/files/first_half-1.0.tar.gz has another hash than [0-9a-f]{64}: it is not the file")
+        self.assertRegex(self.refusal(),
+                         r"/files/first_half-1.0.tar.gz has another hash than [0-9a-f]{64}: it is not the file")
         self.assertFalse(self.tool.HEADERS.exists())
 
     def test_an_index_without_the_file_is_named(self):
@@ -341,7 +345,8 @@ class WithoutRoot(unittest.TestCase):
 
     def test_where_no_index_can_be_reached_it_says_what_to_set(self):
         with unittest.mock.patch.dict(os.environ, {"PIP_INDEX_URL": f"file://{self.root}/nothing"}):
-            self.assertRegex(self.refusal(), "^Cannot read file:.*Set PIP_INDEX_URL to a mirror of PyPI that can be reached.$")
+            self.assertRegex(self.refusal(),
+                             "^Cannot read file:.*Set PIP_INDEX_URL to a mirror of PyPI that can be reached.$")
 
     def test_packages_that_are_programs_are_installed_by_their_hashes(self):
         calls = []
@@ -357,8 +362,8 @@ class WithoutRoot(unittest.TestCase):
         done = subprocess.run([sys.executable, ROOT / "tools/without_root.py"], env=env, capture_output=True, text=True,
                               timeout=60)
         self.assertEqual((done.returncode, done.stdout), (1, ""))
-        self.assertEqual(done.stderr, "No C++ compiler found. Ask the machine's administrator for one (apt-get install g++), "
-                                      "or install it with conda: conda install -c conda-forge gxx\n")
+        self.assertEqual(done.stderr, "No C++ compiler found. Ask the machine's administrator for one (apt-get install "
+                                      "g++), or install it with conda: conda install -c conda-forge gxx\n")
 
     def test_each_library_has_its_header_in_its_package(self):
         for header, name, digest, places in module_of(ROOT / "tools/without_root.py").LIBRARIES:
@@ -380,8 +385,9 @@ class Configure(unittest.TestCase):
 
     def configure(self, *options):
         """The words of the error that ends it."""
-        done = subprocess.run(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.root / "build", "-DSWITCHYARD_TESTS=OFF",
-                               "-DSWITCHYARD_BENCH=OFF", *options], capture_output=True, text=True, timeout=300)
+        done = subprocess.run(["cmake", "-G", "Ninja", "-S", self.root, "-B", self.root / "build",
+                               "-DSWITCHYARD_TESTS=OFF", "-DSWITCHYARD_BENCH=OFF", *options],
+                              capture_output=True, text=True, timeout=300)
         self.assertEqual(done.returncode, 1)
         return " ".join(done.stderr.split())
 

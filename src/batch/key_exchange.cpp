@@ -87,7 +87,7 @@ class StepPlaces {
     for (const auto& [step, needed] : order) {
       i64 at = 0;
       for (const Taken& other : taken_) {  // ascending
-        if (!meet(step, needed, other.step, other.needed)) continue;
+        if (!overlap(step, needed, other.step, other.needed)) continue;
         if (at + needed.rows <= other.at) break;
         at = std::max(at, other.at + other.needed.rows);
       }
@@ -105,7 +105,7 @@ class StepPlaces {
     Needed needed{};
   };
   // A round goes on while the step of its number is computed.
-  static bool meet(int a, const Needed& of_a, int b, const Needed& of_b) {
+  static bool overlap(int a, const Needed& of_a, int b, const Needed& of_b) {
     return (of_a.keys_from <= of_b.keys_until && of_b.keys_from <= of_a.keys_until) ||
            (a <= of_b.gradients_until && b <= of_a.gradients_until);
   }

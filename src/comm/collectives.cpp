@@ -23,12 +23,12 @@ void check_pieces(const Channel& channel, const std::string& name, size_t pieces
 // One rank's part in a collective: its place among the members and the operations so far.
 class Exchange {
  public:
-  Exchange(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, DType dtype)
+  Exchange(Fabric& fabric, const Channel& channel, const std::string& name, i64 number, DType dtype)
       : fabric_(fabric),
         channel_(channel),
         mine_(position_of(fabric, channel, name)),
         dtype_(dtype),
-        transaction_{name, row, {}} {}
+        transaction_{name, number, {}} {}
 
   size_t members() const { return channel_.ranks.size(); }
   size_t mine() const { return mine_; }
@@ -116,10 +116,10 @@ void sum_slots(Slots& slots, size_t members, const Block& out) {
 
 // All-reduce of a few numbers in place: over pairs of ranks, then pairs of pairs, ... ((0 + 1) + (2 + 3)) + ..., and
 // back, with two messages per doubling.
-void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, const Block& own,
+void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::string& name, i64 number, const Block& own,
                          DType dtype) {
-  const auto meet = [&](size_t distance, bool sums) {
-    Exchange exchange(fabric, channel, name, row, dtype);
+  const auto exchange_at = [&](size_t distance, bool sums) {
+    Exchange exchange(fabric, channel, name, number, dtype);
     const size_t mine = exchange.mine();
     const bool second = mine % (2 * distance) == distance,
                first = mine % (2 * distance) == 0 && mine + distance < exchange.members();
@@ -128,8 +128,8 @@ void all_reduce_in_pairs(Fabric& fabric, const Channel& channel, const std::stri
     exchange.run();
   };
   size_t distance = 1;
-  for (; distance < channel.ranks.size(); distance *= 2) meet(distance, true);
-  while ((distance /= 2) > 0) meet(distance, false);
+  for (; distance < channel.ranks.size(); distance *= 2) exchange_at(distance, true);
+  while ((distance /= 2) > 0) exchange_at(distance, false);
 }
 
 // Part i of n of an array, cut evenly.
@@ -159,16 +159,16 @@ Channel everyone(const Fabric& fabric, int id) {
   return channel;
 }
 
-void all_gather(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+void all_gather(Fabric& fabric, const Channel& channel, const std::string& name, i64 number,
                 std::span<const Block> pieces) {
   check_pieces(channel, name, pieces.size());
-  gather(Exchange(fabric, channel, name, row, DType::f32), pieces);
+  gather(Exchange(fabric, channel, name, number, DType::f32), pieces);
 }
 
-void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& name, i64 number,
                     std::span<const Block> pieces, Block out, DType dtype) {
   check_pieces(channel, name, pieces.size());
-  Exchange exchange(fabric, channel, name, row, dtype);
+  Exchange exchange(fabric, channel, name, number, dtype);
   const Block& own = pieces[exchange.mine()];
   check(own.bytes() == out.bytes(), "\"{}\": own piece of {} bytes, result of {}", name, own.bytes(), out.bytes());
   for (size_t k = 1; k < exchange.members(); ++k) exchange.send(exchange.after(k), pieces[exchange.after(k)]);
@@ -185,21 +185,21 @@ void reduce_scatter(Fabric& fabric, const Channel& channel, const std::string& n
   exchange.run();
 }
 
-void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements,
+void all_reduce(Fabric& fabric, const Channel& channel, const std::string& name, i64 number, void* data, i64 elements,
                 DType dtype) {
   if (channel.ranks.size() < 2) return;
   if (elements < static_cast<i64>(channel.ranks.size()) && dtype != DType::bf16)
-    return all_reduce_in_pairs(fabric, channel, name, row, contiguous(data, elements * size_of(dtype)), dtype);
+    return all_reduce_in_pairs(fabric, channel, name, number, contiguous(data, elements * size_of(dtype)), dtype);
   const std::vector<Block> pieces = cut(data, elements, size_of(dtype), channel.ranks.size());
-  reduce_scatter(fabric, channel, name, row, pieces, pieces[position_of(fabric, channel, name)], dtype);
-  all_gather(fabric, channel, name, row, pieces);
+  reduce_scatter(fabric, channel, name, number, pieces, pieces[position_of(fabric, channel, name)], dtype);
+  all_gather(fabric, channel, name, number, pieces);
 }
 
-void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& name, i64 row, void* data, i64 elements,
-                    DType dtype) {
+void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& name, i64 number, void* data,
+                    i64 elements, DType dtype) {
   check(dtype == DType::f32 || dtype == DType::f64, "\"{}\": maximum of {}", name, name_of(dtype));
   const std::vector<Block> pieces = cut(data, elements, size_of(dtype), channel.ranks.size());
-  Exchange exchange(fabric, channel, name, row, dtype);
+  Exchange exchange(fabric, channel, name, number, dtype);
   const Block& own = pieces[exchange.mine()];
   Slots slots(pieces.size(), own.bytes());
   for (size_t k = 1; k < exchange.members(); ++k) {
@@ -215,30 +215,30 @@ void all_reduce_max(Fabric& fabric, const Channel& channel, const std::string& n
     else
       take_maximum<double>(own, slots[i]);
   }
-  all_gather(fabric, channel, name, row, pieces);
+  all_gather(fabric, channel, name, number, pieces);
 }
 
 std::vector<std::vector<std::byte>> all_gather_blobs(Fabric& fabric, const Channel& channel, const std::string& name,
-                                                     i64 row, std::span<const std::byte> mine) {
+                                                     i64 number, std::span<const std::byte> mine) {
   const size_t members = channel.ranks.size(), at = position_of(fabric, channel, name);
   std::vector<i64> sizes(members);
   sizes[at] = static_cast<i64>(mine.size());
-  gather(Exchange(fabric, channel, name, row, DType::i64),
+  gather(Exchange(fabric, channel, name, number, DType::i64),
          cut(sizes.data(), static_cast<i64>(members), size_of(DType::i64), members));
   std::vector<std::vector<std::byte>> blobs;
   for (const i64 size : sizes) blobs.emplace_back(static_cast<size_t>(size));
   blobs[at].assign(mine.begin(), mine.end());
   std::vector<Block> pieces;
   for (auto& blob : blobs) pieces.push_back(contiguous(blob.data(), static_cast<i64>(blob.size())));
-  all_gather(fabric, channel, name, row, pieces);
+  all_gather(fabric, channel, name, number, pieces);
   return blobs;
 }
 
-std::vector<std::byte> broadcast_blob(Fabric& fabric, const Channel& channel, const std::string& name, i64 row,
+std::vector<std::byte> broadcast_blob(Fabric& fabric, const Channel& channel, const std::string& name, i64 number,
                                       std::span<const std::byte> blob) {
   const bool root = position_of(fabric, channel, name) == 0;
   const auto from_root = [&](const Block& block, DType dtype) {
-    Exchange exchange(fabric, channel, name, row, dtype);
+    Exchange exchange(fabric, channel, name, number, dtype);
     for (size_t k = 1; root && k < exchange.members(); ++k) exchange.send(k, block);
     if (!root) exchange.receive(0, block);
     exchange.run();

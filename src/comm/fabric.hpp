@@ -74,11 +74,11 @@ struct Channel {
   auto operator<=>(const Channel&) const = default;
 };
 
-/// What a rank runs on a channel: `name` appears in errors, `row` is its number there. Members compare it; on a channel
-/// it never falls. collectives: those that the fabric serves there, on blocks that no operation uses.
+/// What a rank runs on a channel: `name` appears in errors. Members compare `number`, which never falls on a
+/// channel. collectives: those that the fabric serves there, on blocks that no operation uses.
 struct Transaction {
   std::string name;
-  i64 row = 0;
+  i64 number = 0;
   std::vector<Op> ops;
   std::vector<Collective> collectives{};
 };
@@ -126,8 +126,8 @@ class Fabric {
   /// Blocks until all operations are done and the blocks may be reused; where they lie on a device, until the calling
   /// thread's stream is ordered so: what it is given next comes after the operations, and what it was given before came
   /// first. Throws ClusterError naming rank, transaction and peer when a peer is silent and no rank works for longer
-  /// than the timeout, or when it failed, or disagrees in row, size or dtype. What goes wrong on a device after run()
-  /// has returned is thrown by later calls.
+  /// than the timeout, or when it failed, or disagrees in number, size or dtype. What goes wrong on a device after
+  /// run() has returned is thrown by later calls.
   virtual void run(const Channel& channel, const Transaction& transaction) = 0;
   /// Says that this rank has computed something, as it does all the while: no rank's wait counts that as silence, since
   /// what it waits for may depend on it. Cheap. Of work that is given to a device it says only that it was given.
@@ -152,8 +152,8 @@ class Fabric {
 
 struct FabricOptions {
   std::chrono::milliseconds timeout{30000};
-  bool strict = false;  // poison receive blocks before they are filled; refuse rows that fall and blocks that are sent
-                        // and written at once
+  bool strict = false;  // poison receive blocks before they are filled; refuse numbers that fall and blocks that are
+                        // sent and written at once
   // For ranks that meet over TCP:
   std::string interface = {};  // name, or a network such as "10.0.0.0/8"; empty: that of the master's address
   std::string token = {};      // the job's secret: ranks with another one are refused; empty: none

@@ -13,7 +13,7 @@
 namespace switchyard::comm {
 namespace {
 
-// Times `work` between two meetings of all threads.
+// Times `work` between two barriers of all threads.
 template <class Work>
 double timed(std::barrier<>& barrier, const Work& work) {
   barrier.arrive_and_wait();

@@ -207,7 +207,7 @@ void MessageFabric::run(const Channel& channel, const Transaction& transaction) 
   try {
     check_transaction(rank(), channel, transaction);
     if (options_.strict) {
-      rows_.check_next(rank(), channel, transaction);
+      order_.check_next(rank(), channel, transaction);
       check_sends_unwritten(rank(), transaction);
       poison_receives(transaction);
     }

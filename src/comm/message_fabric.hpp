@@ -123,7 +123,7 @@ class MessageFabric final : public Fabric {
   std::unique_ptr<Transport> transport_;
   std::string label_;
   StagingPool staging_;
-  RowOrder rows_;
+  TransactionOrder order_;
   mutable std::mutex traffic_mutex_;
   Traffic traffic_{};
 };

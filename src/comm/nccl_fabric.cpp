@@ -108,7 +108,7 @@ class HostPart {
   Op envelope_message(size_t i) {
     const Op& op = transaction_.ops[i];
     const Envelope mine = envelope_of(transaction_, op);
-    if (op.kind == Op::Kind::send) said_[i] = {1, mine.row, mine.bytes, static_cast<i64>(mine.dtype)};
+    if (op.kind == Op::Kind::send) said_[i] = {1, mine.number, mine.bytes, static_cast<i64>(mine.dtype)};
     return {.kind = op.kind, .peer = op.peer, .block = contiguous(said_[i].data(), sizeof(Said)), .dtype = DType::i64};
   }
   Op landing(size_t i) {
@@ -122,7 +122,7 @@ class HostPart {
   }
 
   const Transaction& transaction_;
-  Transaction host_{transaction_.name, transaction_.row, {}};
+  Transaction host_{transaction_.name, transaction_.number, {}};
   std::vector<Said> said_;
   std::vector<std::vector<std::byte>> landed_;
   std::vector<size_t> waits_;  // ascending
@@ -377,7 +377,7 @@ class NcclFabric final : public ForwardingFabric {
   void exchange(const Channel& channel, const Transaction& transaction) {
     check_transaction(rank(), channel, transaction, true);
     if (options_.strict) {
-      rows_.check_next(rank(), channel, transaction);
+      order_.check_next(rank(), channel, transaction);
       check_sends_unwritten(rank(), transaction);
       compare_collectives(channel, transaction);
       poison_receives(transaction);
@@ -414,10 +414,10 @@ class NcclFabric final : public ForwardingFabric {
     if (transaction.collectives.empty()) return;
     using Said = std::array<i64, 4>;  // call, and an envelope
     std::vector<Said> mine, theirs(transaction.collectives.size());
-    Transaction compared{transaction.name, transaction.row, {}};
+    Transaction compared{transaction.name, transaction.number, {}};
     for (const Collective& c : transaction.collectives) {
       const Envelope e = envelope_of(transaction, c);
-      mine.push_back({static_cast<i64>(c.call), e.row, e.bytes, static_cast<i64>(e.dtype)});
+      mine.push_back({static_cast<i64>(c.call), e.number, e.bytes, static_cast<i64>(e.dtype)});
     }
     for (size_t i = 0; i < mine.size(); ++i) {
       const std::vector<int>& ranks = transaction.collectives[i].ranks;
@@ -466,7 +466,7 @@ class NcclFabric final : public ForwardingFabric {
   int exceptions_at_start_ = std::uncaught_exceptions();
   std::unique_ptr<NcclLibrary> library_;
   std::unique_ptr<NcclWatch> watch_;
-  RowOrder rows_;
+  TransactionOrder order_;
   mutable std::mutex traffic_mutex_;
   Traffic traffic_{};
 };

@@ -20,7 +20,7 @@ struct NcclOptions {
   std::vector<Channel> groups{};
   bool deterministic = true;  // the library makes no sums
   std::chrono::milliseconds timeout{30000};
-  bool strict = false;  // as FabricOptions; ranks then compare row, size and type over the host's fabric
+  bool strict = false;  // as FabricOptions; ranks then compare number, size and type over the host's fabric
   // Thread blocks that all channels may have on a device together. They all fit one, so that no message waits for
   // another one that waits for a peer: an A100 has 108 multiprocessors. On a channel one thing happens after the other.
   int blocks = 104;

@@ -39,13 +39,13 @@ void check_collective(int rank, const Channel& channel, const Transaction& trans
 }
 
 std::string describe(const Envelope& e) {
-  return fmt::format("row {}, {} bytes, {}", e.row, e.bytes, name_of(e.dtype));
+  return fmt::format("transaction {}, {} bytes, {}", e.number, e.bytes, name_of(e.dtype));
 }
 
 }  // namespace
 
 Envelope envelope_of(const Transaction& transaction, const Op& op) {
-  return {transaction.row, op.decode ? op.encoded : op.block.bytes(), op.dtype};
+  return {transaction.number, op.decode ? op.encoded : op.block.bytes(), op.dtype};
 }
 
 void take_size(Envelope& expected, const Envelope& said, bool at_most) {
@@ -57,7 +57,7 @@ size_t place_in(const Collective& collective, int rank) {
 }
 
 Envelope envelope_of(const Transaction& transaction, const Collective& collective) {
-  return {transaction.row, collective.in[0].bytes(), collective.dtype};
+  return {transaction.number, collective.in[0].bytes(), collective.dtype};
 }
 
 void check_transaction(int rank, const Channel& channel, const Transaction& transaction, bool serves) {
@@ -112,12 +112,12 @@ void poison_receives(const Transaction& transaction) {
         fill_block(out, 0xFF);
 }
 
-void RowOrder::check_next(int rank, const Channel& channel, const Transaction& transaction) {
+void TransactionOrder::check_next(int rank, const Channel& channel, const Transaction& transaction) {
   std::lock_guard lock(mutex_);
-  const auto [at, first] = last_.try_emplace(channel.id, transaction.row);
-  check(first || transaction.row >= at->second, "rank {}: \"{}\" has row {} on channel {} after row {}", rank,
-        transaction.name, transaction.row, channel.id, at->second);
-  at->second = transaction.row;
+  const auto [at, first] = last_.try_emplace(channel.id, transaction.number);
+  check(first || transaction.number >= at->second, "rank {}: \"{}\" has number {} on channel {} after number {}", rank,
+        transaction.name, transaction.number, channel.id, at->second);
+  at->second = transaction.number;
 }
 
 void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, const cluster::Cluster& cluster) {

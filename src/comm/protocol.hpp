@@ -12,7 +12,7 @@ namespace switchyard::comm {
 
 /// The properties of a message that sender and receiver must agree on.
 struct Envelope {
-  i64 row = 0;
+  i64 number = 0;
   i64 bytes = 0;
   DType dtype = DType::f32;
   bool operator==(const Envelope&) const = default;
@@ -37,10 +37,10 @@ bool may_arrive_early(const Transaction& transaction, size_t index);
 /// Fills every block for which may_arrive_early holds with 0xFF.
 void poison_receives(const Transaction& transaction);
 
-/// Checks that rows per channel never fall. Thread-safe.
-class RowOrder {
+/// Checks that the numbers of a channel's transactions never fall. Thread-safe.
+class TransactionOrder {
  public:
-  /// InternalError naming rank, channel and both rows if `transaction` has a lower row than the one before.
+  /// InternalError naming rank, channel and both numbers if `transaction` has a lower one than that before it.
   void check_next(int rank, const Channel& channel, const Transaction& transaction);
 
  private:

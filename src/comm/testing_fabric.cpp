@@ -17,7 +17,7 @@ void FaultyFabric::run(const Channel& channel, const Transaction& transaction) {
   if (fault_ == Fault::fail)
     cluster_error("{}: \"{}\" failed on purpose as transaction {}.", who, transaction.name, nth_);
   for (;;) {
-    inner().run(channel, {transaction.name, transaction.row, {}});  // throws once a rank has aborted
+    inner().run(channel, {transaction.name, transaction.number, {}});  // throws once a rank has aborted
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }

@@ -254,7 +254,7 @@ class ThreadFabric final : public Fabric {
   void exchange(const Channel& channel, const Transaction& transaction) {
     check_transaction(rank_, channel, transaction);
     if (hub_->options().strict) {
-      rows_.check_next(rank_, channel, transaction);
+      order_.check_next(rank_, channel, transaction);
       check_sends_unwritten(rank_, transaction);
       poison_receives(transaction);
     }
@@ -312,7 +312,7 @@ class ThreadFabric final : public Fabric {
   std::shared_ptr<Hub> hub_;
   int rank_;
   std::string label_;
-  RowOrder rows_;
+  TransactionOrder order_;
   mutable std::mutex traffic_mutex_;
   Traffic traffic_{};
 };

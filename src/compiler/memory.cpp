@@ -714,8 +714,8 @@ int BudgetCheck::fewer_units(int units) const {
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
                                                   const Plans& plans) {
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
-  const auto fullest = std::ranges::max_element(peaks, {}, &MemoryPeak::total);
-  return {static_cast<int>(fullest - peaks.begin()), *fullest};
+  const auto highest = std::ranges::max_element(peaks, {}, &MemoryPeak::total);
+  return {static_cast<int>(highest - peaks.begin()), *highest};
 }
 
 std::vector<i64> checkpoint_copies(const Plans& plans) {

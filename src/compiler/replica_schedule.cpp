@@ -77,9 +77,9 @@ schedule::Schedule schedule_of(config::ScheduleKind kind, int chunks, int cap, i
   const int stages = static_cast<int>(costs.size()) / chunks;
   switch (kind) {
     case ScheduleKind::gpipe:
-      return {.order = schedule::schedule(schedule::Kind::gpipe, stages, mbs), .mbs = mbs};
+      return schedule::gpipe(stages, mbs);
     case ScheduleKind::one_f_one_b:
-      return {.order = schedule::schedule(schedule::Kind::one_f_one_b, stages, mbs), .mbs = mbs};
+      return schedule::one_f_one_b(stages, mbs);
     case ScheduleKind::interleaved:
       return schedule::interleaved(stages, mbs, chunks);
     case ScheduleKind::zero_bubble:

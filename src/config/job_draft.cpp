@@ -364,7 +364,8 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
     merged.settings = read.settings;
     usual_name = to_text(own.groups, own.settings);
   }
-  Strategy strategy{merged.settings, bucket.name.empty() ? usual_name : bucket.name, {}, {}, {}};
+  Strategy strategy{merged.settings};
+  strategy.name = bucket.name.empty() ? usual_name : bucket.name;
   if (!bucket.schedule_file.empty()) {
     if (draft_.has(name + ".strategy.schedule"))
       user_error("strategy.schedule and strategy.schedule_file exclude each other. Keep one.");

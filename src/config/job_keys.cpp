@@ -592,16 +592,16 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
         Row<&BucketDraft::degrees, &Degrees::pp>("strategy.pp", "Pipeline parallel degree: number of stages.")
             .at_least(1)
             .at_most(kMostRanks),
-        Row<&BucketDraft::degrees, &Degrees::ulysses>(
-            "strategy.ulysses",
-            "Sequence parallel degree (Ulysses): ranks that share the tokens of a micro-batch, and the heads inside "
-            "attention.")
-            .at_least(1)
-            .at_most(kMostRanks),
         Row<&BucketDraft::degrees, &Degrees::ring>(
             "strategy.ring",
             "Context parallel degree (ring attention): ranks on which the parts of a micro-batch's documents lie, and "
             "which pass keys and values to one another.")
+            .at_least(1)
+            .at_most(kMostRanks),
+        Row<&BucketDraft::degrees, &Degrees::ulysses>(
+            "strategy.ulysses",
+            "Sequence parallel degree (Ulysses): ranks that share the tokens of a micro-batch, and the heads inside "
+            "attention.")
             .at_least(1)
             .at_most(kMostRanks),
         Row<&BucketDraft::degrees, &Degrees::depth>(

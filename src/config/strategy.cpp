@@ -436,7 +436,7 @@ void cut_by_degrees(Strategy& strategy, std::span<const Degrees> groups, int ran
 
 Strategy strategy_from_spec(std::string_view spec, int ranks, i64 layers, const StrategySettings& settings) {
   const StrategyText text = read_strategy_text(spec, settings);
-  Strategy strategy{text.settings, "", {}, {}, {}};
+  Strategy strategy{text.settings};
   strategy.name = to_text(text.groups, read_strategy_text(spec).settings);
   strategy.chunks = strategy.chunk_count();
   cut_by_degrees(strategy, text.groups, ranks, layers);

@@ -112,10 +112,10 @@ struct StrategySettings {
 };
 
 struct Strategy : StrategySettings {
-  std::string name;  // as the user wrote it, e.g. "1,4,2"
-  std::vector<Group> groups;
-  std::vector<ParamSplit> splits;
-  schedule::Schedule order;  // written by hand, replaces `schedule`; empty: none
+  std::string name{};  // as the user wrote it, e.g. "1,4,2"
+  std::vector<Group> groups{};
+  std::vector<ParamSplit> splits{};
+  schedule::Schedule order{};  // written by hand, replaces `schedule`; empty: none
 
   int chunk_count() const;
   schedule::Placement placement() const;  // of the chunks
@@ -134,7 +134,7 @@ enum class Inside { data, pipeline };
 /// Sizes of a strategy's axes and its number of pipeline stages, each at least 1, and the order of its ranks.
 /// head_layers: layers as which the head counts when layers are split over the positions of the pipeline.
 struct Degrees {
-  i64 dp = 1, tp = 1, pp = 1, ulysses = 1, ring = 1, depth = 1, inner = 1;
+  i64 dp = 1, tp = 1, pp = 1, ring = 1, ulysses = 1, depth = 1, inner = 1;
   Inside inside = Inside::data;
   i64 head_layers = 0;
   bool operator==(const Degrees&) const = default;
@@ -159,7 +159,7 @@ i64 ranks_of(std::span<const Degrees> groups);
 /// What a strategy of these groups takes from settings that it shares with others: those of rings only if it has one.
 StrategySettings shared_settings(StrategySettings settings, std::span<const Degrees> groups);
 
-/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ulysses, ring, depth
+/// A strategy's text: "dp,tp,pp" as three numbers, or "key=value,..." in any order: dp, tp, pp, ring, ulysses, depth
 /// and inner, and the settings of a strategy by the names that they have in a job file. Keys that are left out have the
 /// values of `defaults`, degrees 1. Groups of unlike pipelines are joined by "+"; the first one has the settings, the
 /// others degrees, the order of their ranks and head_layers. UserError names the text, the group, the key and what it

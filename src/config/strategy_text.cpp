@@ -17,8 +17,8 @@ namespace {
 constexpr std::array<DegreeKey, 7> kDegrees{{{"dp", &Degrees::dp, StageAxis::data},
                                              {"tp", &Degrees::tp, StageAxis::outer},
                                              {"pp", &Degrees::pp, std::nullopt},
-                                             {"ulysses", &Degrees::ulysses, StageAxis::ulysses},
                                              {"ring", &Degrees::ring, StageAxis::ring},
+                                             {"ulysses", &Degrees::ulysses, StageAxis::ulysses},
                                              {"depth", &Degrees::depth, StageAxis::depth},
                                              {"inner", &Degrees::inner, StageAxis::inner, &Degrees::tp}}};
 constexpr size_t kNumbers = 3;  // "2,4,2" has the first ones
@@ -36,6 +36,9 @@ constexpr std::array<Setting, 24> kSettings{{{"zero"},
                                              {"recompute"},
                                              {"micro_batch_tokens"},
                                              {"micro_batch_sequences"},
+                                             {"sequence_parallel"},
+                                             {"inside", true},
+                                             {"head_layers", true},
                                              {"paired"},
                                              {"packing"},
                                              {"ring_degree"},
@@ -48,10 +51,7 @@ constexpr std::array<Setting, 24> kSettings{{{"zero"},
                                              {"compression.keys"},
                                              {"compression.gathers"},
                                              {"compression.switches"},
-                                             {"compression.links"},
-                                             {"sequence_parallel"},
-                                             {"inside", true},
-                                             {"head_layers", true}}};
+                                             {"compression.links"}}};
 
 const Key<BucketDraft>& setting(std::string_view name) {
   const auto& keys = bucket_keys();

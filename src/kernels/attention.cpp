@@ -47,8 +47,13 @@ bool all_rows_see_keys(const std::vector<AttentionBlock>& blocks, i64 rows) {
 template <class T>
 AttentionInput<T> input_of(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, int head_dim, double scale) {
   const Heads heads = heads_of(q, k, head_dim);
-  return {const_rows_of<T>(q), const_rows_of<T>(k), const_rows_of<T>(v),  heads.query,
-          heads.key,           heads.dim,           static_cast<T>(scale)};
+  return {.q = const_rows_of<T>(q),
+          .k = const_rows_of<T>(k),
+          .v = const_rows_of<T>(v),
+          .heads = heads.query,
+          .kv_heads = heads.key,
+          .head_dim = heads.dim,
+          .scale = static_cast<T>(scale)};
 }
 
 /// Rows [row, row + n) of (T, heads * D) as (K, G * n, D) in the statistics' dtype, with the queries of a key/value

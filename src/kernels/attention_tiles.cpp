@@ -257,7 +257,7 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
                                         [](double sum, const auto& block) { return sum + work_of(block); });
     costs.insert(costs.end(), static_cast<std::size_t>(in.kv_heads), work);
   }
-  const BackwardOutput<T> out{dq, dk, dv, d_out, lse, delta};
+  const BackwardOutput<T> out{.dq = dq, .dk = dk, .dv = dv, .d_out = d_out, .lse = lse, .delta = delta};
   const i64 per_kv_head = in.heads / in.kv_heads;
   run_tasks<T, 2 * kQueriesBackward * kKeysBackward>(costs, [&](std::size_t t, T* scratch) {
     const i64 kv_head = static_cast<i64>(t) % in.kv_heads;

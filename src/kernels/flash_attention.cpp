@@ -281,7 +281,11 @@ std::vector<FlashCalls> flash_calls(const std::vector<FlashStep>& steps, const a
     for (const Sequences& call : calls.mixed) {
       const auto n = static_cast<i64>(call.queries.size());
       const at::Tensor queries = take(n), keys = take(n);
-      list.mixed.push_back({queries, keys, call.longest_queries, call.longest_keys, call.causal});
+      list.mixed.push_back({.query_ends = queries,
+                            .key_ends = keys,
+                            .longest_queries = call.longest_queries,
+                            .longest_keys = call.longest_keys,
+                            .causal = call.causal});
     }
   }
   return made;

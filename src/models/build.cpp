@@ -4,6 +4,7 @@
 #include "ir/operators/attention.hpp"
 #include "ir/operators/head.hpp"
 #include "ir/operators/linear.hpp"
+#include "ir/operators/unfused_attention.hpp"
 
 namespace switchyard::models {
 

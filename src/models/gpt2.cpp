@@ -2,12 +2,12 @@
 
 #include <cmath>
 
-#include "ir/operators/activation.hpp"
 #include "ir/operators/add.hpp"
 #include "ir/operators/dropout.hpp"
 #include "ir/operators/embedding.hpp"
+#include "ir/operators/gelu.hpp"
+#include "ir/operators/layer_norm.hpp"
 #include "ir/operators/linear.hpp"
-#include "ir/operators/norm.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::models {

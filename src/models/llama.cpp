@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
-#include "ir/operators/activation.hpp"
 #include "ir/operators/add.hpp"
 #include "ir/operators/embedding.hpp"
 #include "ir/operators/linear.hpp"
-#include "ir/operators/norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 #include "ir/operators/rope.hpp"
+#include "ir/operators/swiglu.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::models {

@@ -80,8 +80,8 @@ double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
-i64 CostModel::filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const {
-  const double tokens = static_cast<double>(sums.tokens) / lanes;
+i64 CostModel::filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const {
+  const double tokens = static_cast<double>(sums.tokens) / ring_ranks;
   return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
 }
 
@@ -95,8 +95,9 @@ i64 CostModel::filled_micro_batch(const Sums& sums, int lanes, i64 capacity) con
 // Ring ranks count as pipelines, of which the slowest decides.
 double CostModel::work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
                        const Placement& p) const {
-  const int pipelines = p.pipelines(), lanes = pipelines * p.ring();
-  const double tokens = static_cast<double>(sums.tokens) / lanes, attention_pairs = sums.attention_pairs / lanes;
+  const int pipelines = p.pipelines(), ring_ranks = pipelines * p.ring();
+  const double tokens = static_cast<double>(sums.tokens) / ring_ranks,
+               attention_pairs = sums.attention_pairs / ring_ranks;
   const i64 apart = p.ring() > 1 ? (sums.tokens + capacity - 1) / capacity : sums.documents;
   return std::max({least.compute * tokens + least.per_pair * attention_pairs,
                    filled.compute * std::min(tokens, static_cast<double>(micro_batch)),

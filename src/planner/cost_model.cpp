@@ -129,7 +129,7 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
     made.all.add(made.positions.back().kind, made.positions.back().layers);
   }
   for (int stage = 0; stage < p.pp; ++stage) {
-    StageRun run{stage, 1, {}, {}, {}, {}};
+    StageRun run{.first = stage, .count = 1};
     for (int chunk = 0; chunk < p.chunks; ++chunk) {
       const Position& position = made.positions[static_cast<size_t>(schedule::position_of(p.path, p.pp, stage, chunk))];
       run.positions.push_back(position);
@@ -351,9 +351,11 @@ CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
       slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
       for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
         const PackedSequence& one = replica.micro_batches[i];
-        slowest[i] = {std::max(slowest[i].T, one.T), std::max(slowest[i].attention_pairs, one.attention_pairs),
-                      std::max(slowest[i].values, one.values), std::max(slowest[i].gradients, one.gradients),
-                      std::max(slowest[i].longest, one.longest)};
+        slowest[i] = {.T = std::max(slowest[i].T, one.T),
+                      .attention_pairs = std::max(slowest[i].attention_pairs, one.attention_pairs),
+                      .values = std::max(slowest[i].values, one.values),
+                      .gradients = std::max(slowest[i].gradients, one.gradients),
+                      .longest = std::max(slowest[i].longest, one.longest)};
       }
     }
   Replicas tied;
@@ -383,7 +385,7 @@ const CostModel::Hops& CostModel::hops(const Placement& p) const {
 // Seconds of sending each part t of a stage to part t of the next one, all at once. Pipelines that are side by side do
 // so at about the same time, over the same ports.
 double CostModel::send(const Placement& p, bool crosses, i64 T) const {
-  const int senders = p.stage_ranks() * (p.order == Order::data_inside ? p.dp : 1);
+  const int senders = p.stage_ranks() * (p.inside == config::Inside::data ? p.dp : 1);
   const auto [it, fresh] = sends_.try_emplace(std::tuple(T, p.code_ranks(), senders, crosses), 0.0);
   if (!fresh) return it->second;
   const cluster::Hardware& hardware = units_.hardware();
@@ -422,7 +424,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
     return shape.placement.runs_transfer() ? with_transfers(shape, position, pass, block, micro_batch)
                                            : once(shape, parts, pass, micro_batch);
   };
-  StageTime time{of(Pass::F), of(split ? Pass::B : Pass::BW), split ? of(Pass::W) : 0, 0};
+  StageTime time{.forward = of(Pass::F), .backward = of(split ? Pass::B : Pass::BW), .weight = split ? of(Pass::W) : 0};
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
       return parts.sum([&](StageKind kind) {
@@ -683,13 +685,13 @@ MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const 
   const auto [least, most] = micro_batches(shape.placement, capacity, range);
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const CodeMemory& code = code_memory(shape, capacity, longest(range));
-  MemoryNeed fullest;
+  MemoryNeed highest;
   // In interleaved schedules fewer micro-batches may keep more activations at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (int mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, mbs, false); need.total() > fullest.total())
-      fullest = need;
-  return fullest;
+    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, mbs, false); need.total() > highest.total())
+      highest = need;
+  return highest;
 }
 
 MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) const {
@@ -707,7 +709,7 @@ MemoryNeed CostModel::need_of_one(const Shape& shape, i64 capacity, Range range)
 MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
                               int micro_batches, bool least) const {
   const Precision precision = units_.precision();
-  MemoryNeed fullest;
+  MemoryNeed highest;
   for (const StageRun& run : pipeline.runs) {
     i64 stash = 0, peak = 0, of_a_run = 0;  // of a micro-batch
     std::array<i64, 2> chunks{};            // elements of the largest ones
@@ -738,9 +740,9 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     const i64 feeds = RingLoads::size(shape.placement, capacity, 0).tokens * feeds_of_a_token_;
     const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
                           tables_ + in_flight * feeds + (in_flight - 1) * stash + peak};
-    if (need.total() > fullest.total()) fullest = need;
+    if (need.total() > highest.total()) highest = need;
   }
-  return fullest;
+  return highest;
 }
 
 const CostModel::CodeMemory& CostModel::code_memory(const Shape& shape, i64 capacity, i64 longest) const {

@@ -113,8 +113,8 @@ class CostModel {
   /// `count` equal stages from `first` on: their positions in order of chunks.
   struct StageRun {
     int first = 0, count = 0;
-    std::vector<Position> positions;
-    Parts all, begin, end;  // of all positions, of the first and the last one
+    std::vector<Position> positions{};
+    Parts all{}, begin{}, end{};  // of all positions, of the first and the last one
   };
   struct Pipeline {
     std::vector<Position> positions;
@@ -155,8 +155,7 @@ class CostModel {
     int first = 0, count = 1;
   };
   using Replicas = std::vector<Replica>;
-  /// A pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first
-  /// one.
+  /// A pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first one.
   struct Load {
     std::span<const PackedSequence> micro_batches;
     ByKind forward{}, most_forward{}, first_forward{};
@@ -178,12 +177,13 @@ class CostModel {
   double work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
               const Placement& placement) const;
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
-  i64 filled_micro_batch(const Sums& sums, int lanes, i64 capacity) const;
+  i64 filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const;
   double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   /// Appends a pipeline, or counts it with the one before it if that has equal micro-batches.
   static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);
-  /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest one, as a step
-  /// assigns documents to them. The first, for each step of the workload. tied: so many pipelines wait for one another.
+  /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest ring rank, as a step
+  /// assigns documents to them. The first function gives those of each step of the workload. tied: number of pipelines
+  /// that wait for one another.
   const std::vector<Replicas>& assigned(const Placement& placement, int tied, i64 capacity, Range range) const;
   Replicas assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
   const std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range) const;

@@ -196,11 +196,12 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     ++made_;
     counts_.steps += kStepsOfAPlan;
     at_[next].push_back(static_cast<int>(labels_.size()));
-    labels_.push_back({mark.timeline, step, from, mark.buckets, last.plan + phase});
+    labels_.push_back(
+        {.timeline = mark.timeline, .last = step, .before = from, .buckets = mark.buckets, .plan = last.plan + phase});
   }
 }
 
-// Another one nowhere is later.
+// Whether another one is nowhere later.
 bool HomePlans::dominated(const Mark& mark, const Marks& others) const {
   return std::ranges::any_of(others, [&](const Mark& other) {
     return other.timeline.no_later(mark.timeline) && (settings_.most_buckets == 0 || other.buckets <= mark.buckets);

@@ -66,17 +66,18 @@ Spent TimeTable::at(i64 T) const {
   if (right == 0 || size(right) == T) return above;
   const Spent& below = point(right - 1);
   const double way = static_cast<double>(T - size(right - 1)) / static_cast<double>(size(right) - size(right - 1));
-  return {std::lerp(below.compute, above.compute, way),
-          std::lerp(below.communication, above.communication, way),
-          std::lerp(below.per_pair, above.per_pair, way),
-          above.per_key,
-          above.values,
-          above.gradients};
+  return {.compute = std::lerp(below.compute, above.compute, way),
+          .communication = std::lerp(below.communication, above.communication, way),
+          .per_pair = std::lerp(below.per_pair, above.per_pair, way),
+          .per_key = above.per_key,
+          .values = above.values,
+          .gradients = above.gradients};
 }
 
 // Between two sizes the time is a + b T, and a / T + b is least at one of its ends.
 Spent TimeTable::least(i64 capacity, bool falling) const {
-  Spent least{std::numeric_limits<double>::infinity(), 0, std::numeric_limits<double>::infinity()};
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  Spent least{.compute = kInfinity, .per_pair = kInfinity};
   const auto consider = [&](const Spent& at, i64 T) {
     least.compute = std::min(least.compute, (at.compute + at.communication) / static_cast<double>(T));
     least.per_pair = std::min(least.per_pair, at.per_pair);
@@ -185,8 +186,8 @@ Spent LayerCodes::slowest(const std::vector<simulator::SegmentTimer>& timers, i6
   for (const simulator::SegmentTimer& timer : timers) {
     Spent spent;
     const batch::KeyExchange empty{.seen = {}, .rounds = {{}}, .returns = {{}, {}}};
-    simulator::TimedKeys meeting{.keys = {{timer.ranks()}, {timer.ranks().size(), empty}}};
-    const simulator::SegmentTimes times = timer.at(T, rings ? &meeting : nullptr);
+    simulator::TimedKeys keys{.keys = {{timer.ranks()}, {timer.ranks().size(), empty}}};
+    const simulator::SegmentTimes times = timer.at(T, rings ? &keys : nullptr);
     simulator::Queues queues;
     std::vector<simulator::Part> parts;
     for (const simulator::Piece& piece : times.pieces) {

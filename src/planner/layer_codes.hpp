@@ -46,8 +46,12 @@ struct Spent {
     return *this;
   }
   friend Spent operator*(int times, const Spent& one) {
-    return {times * one.compute, times * one.communication, times * one.per_pair,
-            times * one.per_key, times * one.values,        times * one.gradients};
+    return {.compute = times * one.compute,
+            .communication = times * one.communication,
+            .per_pair = times * one.per_pair,
+            .per_key = times * one.per_key,
+            .values = times * one.values,
+            .gradients = times * one.gradients};
   }
 };
 

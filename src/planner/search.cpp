@@ -32,7 +32,7 @@ constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
 // On one host all orders of ranks are alike.
 Degrees degrees(const CostModel& model, const Placement& p) {
-  return {p.dp, mesh_key(p.mesh), p.pp, p.order == Order::pipeline_inside && model.units().hardware().hosts > 1};
+  return {p.dp, mesh_key(p.mesh), p.pp, p.inside == config::Inside::pipeline && model.units().hardware().hosts > 1};
 }
 
 PlanKey key_of(const CostModel& model, Range longest, const Placement& p) { return {longest.lo, degrees(model, p)}; }
@@ -326,8 +326,11 @@ class Search {
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
-          start = {std::min(start.least, option.least() + cover({0, lo}) + least_finish_), range, option.placement,
-                   zero, key_of(model_, range, option.shape.placement)};
+          start = {.least = std::min(start.least, option.least() + cover({0, lo}) + least_finish_),
+                   .range = range,
+                   .placement = option.placement,
+                   .zero = zero,
+                   .key = key_of(model_, range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
                            std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });

@@ -54,15 +54,15 @@ std::vector<int> stage_choices(const config::ModelConfig& model, int ranks, int 
 // Placements with the given dp, mesh, pp and path of chunks.
 std::vector<Placement> placements(const Placement& plain, i64 layers, const SpaceLimits& limits) {
   std::vector<Placement> all;
-  std::set<std::pair<Order, std::vector<int>>> seen;
-  for (const Order order : {Order::data_inside, Order::pipeline_inside}) {
-    if (order == Order::pipeline_inside && (!limits.both_orders || plain.dp == 1 || plain.pp == 1)) continue;
+  std::set<std::pair<config::Inside, std::vector<int>>> seen;
+  for (const config::Inside inside : {config::Inside::data, config::Inside::pipeline}) {
+    if (inside == config::Inside::pipeline && (!limits.both_orders || plain.dp == 1 || plain.pp == 1)) continue;
     for (int less = 0; less <= (plain.pp > 1 ? limits.most_head_layers : 0); ++less) {
       if (layers - plain.positions() < less) break;
       Placement placement = plain;
-      placement.order = order;
+      placement.inside = inside;
       placement.head_layers = less;
-      if (seen.emplace(order, layers_of_positions(placement, layers)).second) all.push_back(placement);
+      if (seen.emplace(inside, layers_of_positions(placement, layers)).second) all.push_back(placement);
     }
   }
   return all;
@@ -111,7 +111,7 @@ std::vector<Placement> ways(const Placement& plain, i64 layers, const SpaceLimit
   return all;
 }
 
-// Those of the levels that differ on a mesh, which rise from none to full.
+// The levels of recomputation that differ on a mesh, from none to full.
 std::vector<config::Recompute> levels(const StageMesh& mesh, const SpaceLimits& limits) {
   std::vector<config::Recompute> all;
   for (const config::Recompute level : limits.recompute)
@@ -143,7 +143,7 @@ std::string placement_text(const Placement& p, const char* several_chunks) {
   config::StrategySettings settings;
   settings.zero = p.zero;
   std::string text = config::to_text(degrees, settings);
-  if (p.order == Order::pipeline_inside) text += ", stages within a host";
+  if (p.inside == config::Inside::pipeline) text += ", stages within a host";
   if (p.head_layers > 0)
     text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");
   if (p.path == schedule::Placement::v)
@@ -153,7 +153,7 @@ std::string placement_text(const Placement& p, const char* several_chunks) {
   return text;
 }
 
-// A shape's name, without recomputation and without what doesn't follow from the placement.
+// A shape's name: its placement, with chunks called by its schedule.
 std::string strategy_name(const Shape& shape) {
   return placement_text(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
 }
@@ -231,7 +231,7 @@ PlacementKey placement_key(const Placement& p) {
   bits = bits << 10 | static_cast<std::uint64_t>(p.head_layers);
   bits = bits << 8 | static_cast<std::uint64_t>(p.chunks);
   bits = bits << 2 | static_cast<std::uint64_t>(p.zero);
-  return {bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.order == Order::data_inside ? 0U : 1U),
+  return {bits << 2 | (p.path == schedule::Placement::v ? 2U : 0U) | (p.inside == config::Inside::data ? 0U : 1U),
           mesh_key(p.mesh)};
 }
 
@@ -240,7 +240,7 @@ std::vector<int> layers_of_positions(const Placement& placement, i64 layers) {
 }
 
 int first_rank(const Placement& p, int replica, int stage) {
-  return (p.order == Order::data_inside ? stage * p.dp + replica : replica * p.pp + stage) * p.stage_ranks();
+  return (p.inside == config::Inside::data ? stage * p.dp + replica : replica * p.pp + stage) * p.stage_ranks();
 }
 
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
@@ -275,7 +275,7 @@ config::Degrees degrees_of(const Placement& p) {
   mesh[layout::StageAxis::data] = p.dp;
   config::Degrees degrees = config::degrees_of(mesh);
   degrees.pp = p.pp;
-  degrees.inside = p.order == Order::data_inside ? config::Inside::data : config::Inside::pipeline;
+  degrees.inside = p.inside;
   degrees.head_layers = p.head_layers;
   return degrees;
 }

@@ -18,10 +18,6 @@ namespace switchyard::planner {
 
 using layout::StageMesh;
 
-/// What the ranks next to those of a pipeline's stage hold: the same stage of the next pipeline, or the next stage of
-/// the same pipeline.
-enum class Order { data_inside, pipeline_inside };
-
 /// Who holds which layers: dp times pp stages whose ranks lie on `mesh`, each stage with `chunks` parts of the model.
 /// mesh: how the ranks of a stage divide documents, tokens and weights; its data axis is 1.
 /// zero: what the ranks that would hold copies cut among themselves (config::StrategySettings::zero): 1 nothing, 2 sums
@@ -32,7 +28,7 @@ struct Placement {
   int dp = 1;
   StageMesh mesh{};
   int pp = 1;
-  Order order = Order::data_inside;
+  config::Inside inside = config::Inside::data;
   int head_layers = 0;
   int chunks = 1;
   schedule::Placement path = schedule::Placement::loop;  // of the chunks
@@ -63,7 +59,7 @@ struct Placement {
 
 /// Whether a mesh has several ring ranks.
 bool has_ring(const StageMesh& mesh);
-/// What recomputes least of what makes a difference on a mesh: nothing, or gathers where nothing is gathered.
+/// The least level of recomputation on a mesh: none, or, where nothing is gathered and both are the same, gathers.
 config::Recompute least_recompute(const StageMesh& mesh);
 /// A key that no other mesh has, of meshes of up to 2^25 ranks.
 std::uint64_t mesh_key(const StageMesh& mesh);

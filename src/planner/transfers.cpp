@@ -47,7 +47,7 @@ Transfers::Transfers(const UnitCosts& units)
 std::optional<Post> post_of(const Placement& p, int rank) {
   if (rank >= p.ranks()) return std::nullopt;
   const int wide = p.stage_ranks(), block = rank / wide;
-  if (p.order == Order::data_inside) return Post{block % p.dp, block / p.dp, rank % wide};
+  if (p.inside == config::Inside::data) return Post{block % p.dp, block / p.dp, rank % wide};
   return Post{block / p.pp, block % p.pp, rank % wide};
 }
 

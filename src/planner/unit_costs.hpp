@@ -1,5 +1,5 @@
-// What stages cost, from compiled layers: all layers of a model are alike, so that stages of one layer tell those of
-// any depth.
+// What stages cost, from compiled layers: all layers of a model are alike, so that costs of any depth follow from
+// stages of one layer.
 #pragma once
 
 #include <array>
@@ -53,7 +53,7 @@ class UnitCosts {
       : UnitCosts(std::make_shared<LayerCodes>(model, precision, hardware, how, allowed)) {}
 
   /// A pass of a micro-batch. B and W: of code whose gradients are split. A mesh with a ring stands for all of its
-  /// ranks whose ring ranks meet in each attention; what they pass on there is left to Spent::per_key.
+  /// ranks whose ring ranks exchange keys in each attention; what they pass on is left to Spent::per_key.
   const TimeTable& times(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass) const;
   Spent time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const {
     return times(kind, mesh, recompute, pass).at(T);

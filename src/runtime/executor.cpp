@@ -260,7 +260,7 @@ struct Executor::Step {
   }
 
   // Numbers rise within a queue, and all ranks give a task the same.
-  i64 row_of(int id) const { return (e.steps_ << 24) + id; }
+  i64 number_of(int id) const { return (e.steps_ << 24) + id; }
 
   // The collectives that the fabric serves in place of a transfer's messages, by parameter. All messages of such a
   // parameter are left out.
@@ -290,7 +290,7 @@ struct Executor::Step {
   }
 
   void transact(Transfer& transfer, int id, const Task& task) {
-    transfer.run(e.fabric_, channel_of(task), ir::name_of(task), row_of(id));
+    transfer.run(e.fabric_, channel_of(task), ir::name_of(task), number_of(id));
     if (input.probe.computed && task.encoding.codec != codecs::Codec::none)
       keep_computed({.task = id, .seconds = transfer.coding_seconds()});
   }
@@ -397,9 +397,9 @@ struct Executor::Step {
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
-    std::array<i64, kWithin> rows;  // of the last transaction within the run, by Within
-    rows.fill(row_of(id) << 16);
-    const auto row = [&](Within who) { return &rows[static_cast<size_t>(who)]; };
+    std::array<i64, kWithin> numbers;  // of the last transaction within the run, by Within
+    numbers.fill(number_of(id) << 16);
+    const auto number = [&](Within who) { return &numbers[static_cast<size_t>(who)]; };
     const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
                         !input.probe.times_operators() && !ir::is_collective(segment, task.piece());
     const Within collectives = collectives_of(segment);
@@ -407,15 +407,15 @@ struct Executor::Step {
         plans.strategies()[static_cast<size_t>(strategy_of(task.phase))].strategy.compression;
     const ReplicaLink replica{.fabric = &e.fabric_,
                               .channel = {channel_within(task, Within::operators).id, stage.ranks},
-                              .row = row(Within::operators),
+                              .number = number(Within::operators),
                               .collectives = {channel_within(task, collectives).id, stage.ranks},
-                              .collective_row = row(collectives),
+                              .collective_number = number(collectives),
                               .pattern = stage.pattern,
                               .compression = compression,
                               .served = stage.served.empty() ? nullptr : &stage.served,
                               .stream = beside && stage.ranks.size() > 1 ? &e.collective_stream() : nullptr,
                               .ring = {.channel = channel_within(task, Within::ring),
-                                       .row = row(Within::ring),
+                                       .number = number(Within::ring),
                                        .peers = stage.peers,
                                        .encoding = compression.rule(compression.keys),
                                        .stream = beside && stage.peers.size() > 1 ? &e.collective_stream() : nullptr,
@@ -615,10 +615,10 @@ struct Executor::Step {
       e.store_.home.add_gradient_squares(squares);
       sums = on_host(at::cat({squares, loss_sums}));
     }
-    of_task.meet();
-    comm::all_reduce(e.fabric_, channel_of(task), "norm", row_of(id), sums.data(), static_cast<i64>(sums.size()),
+    of_task.begin_collective();
+    comm::all_reduce(e.fabric_, channel_of(task), "norm", number_of(id), sums.data(), static_cast<i64>(sums.size()),
                      DType::f64);
-    of_task.part();
+    of_task.end_collective();
     result.norm = std::sqrt(sums[0]);
     keep_loss({sums.begin() + 1, sums.end()});
     result.finite = std::isfinite(sums[0]) && std::isfinite(result.loss);

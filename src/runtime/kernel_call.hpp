@@ -46,7 +46,7 @@ class RopeTables {
 /// that; may be empty.
 struct RingLink {
   comm::Channel channel{};
-  i64* row = nullptr;
+  i64* number = nullptr;
   std::vector<int> peers{};
   codecs::Rule encoding{};
   Stream* stream = nullptr;
@@ -54,15 +54,15 @@ struct RingLink {
 };
 
 /// The replica of a stage: a channel of its ranks for what operators exchange, and one for collectives, each with a
-/// running row number. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which collectives run
-/// beside operators; null: they run where they are launched. compression: of what collectives send. served: what of
-/// them the fabric serves by calls of its own; null: nothing.
+/// running number of its transactions. pattern: how the replica lies on hosts, of StageCode::hosts. stream: on which
+/// collectives run beside operators; null: they run where they are launched. compression: of what collectives send.
+/// served: what of them the fabric serves by calls of its own; null: nothing.
 struct ReplicaLink {
   comm::Fabric* fabric = nullptr;
   comm::Channel channel;
-  i64* row = nullptr;
+  i64* number = nullptr;
   comm::Channel collectives{};
-  i64* collective_row = nullptr;
+  i64* collective_number = nullptr;
   size_t pattern = 0;
   config::Compression compression{};
   const ServedStretches* served = nullptr;
@@ -137,7 +137,7 @@ class Reshard {
 
  private:
   const ServedStretch* served_from(size_t step) const;
-  void run(const ServedStretch& served, i64 row);
+  void run(const ServedStretch& served, i64 number);
   at::Tensor view(layout::Place place, const layout::Box& units) const;
   codecs::Codec codec_of(const layout::Piece& piece) const;
   int rank_of(const layout::Piece& piece) const { return replica_.collectives.ranks[static_cast<size_t>(piece.peer)]; }
@@ -145,8 +145,8 @@ class Reshard {
   const ir::Buffer &from_, &to_;
   const layout::Exchange& exchange_;
   size_t position_;
-  i64 unit_;  // tokens of a unit
-  i64 row_;   // of the transaction before its first one
+  i64 unit_;    // tokens of a unit
+  i64 number_;  // of the transaction before its first one
   ReplicaLink replica_;
   codecs::Rule encoding_;
   at::Tensor input_, output_, scratch_, room_;

@@ -174,8 +174,8 @@ Flight KeyTransfer::start(const char* what, const std::vector<batch::KeyMessage>
     if (message.from == own || message.to == own)
       visit(*transfer, message, ring.peers[static_cast<size_t>(message.from == own ? message.to : message.from)]);
   Flight flight(
-      [transfer, what, &fabric = *call_.replica.fabric, channel = ring.channel, row = ++*ring.row] {
-        if (!transfer->empty()) transfer->run(fabric, channel, what, row);
+      [transfer, what, &fabric = *call_.replica.fabric, channel = ring.channel, number = ++*ring.number] {
+        if (!transfer->empty()) transfer->run(fabric, channel, what, number);
       },
       own_.first.device());
   if (ring.stream && !(awaited && on_their_way_ == 0)) {

@@ -20,14 +20,14 @@ StatisticRanks::StatisticRanks(const KernelCall& call) : call_(call), channel_{c
 }
 
 void StatisticRanks::reduce(const std::string& name, at::Tensor& statistics, bool maximum) const {
-  const i64 row = ++*call_.replica.row;
-  if (!statistics.is_cpu()) return reduce_on_device(name, statistics, maximum, row);
+  const i64 number = ++*call_.replica.number;
+  if (!statistics.is_cpu()) return reduce_on_device(name, statistics, maximum, number);
   const auto all_reduce = maximum ? comm::all_reduce_max : comm::all_reduce;
-  all_reduce(*call_.replica.fabric, channel_, name, row, statistics.data_ptr(), statistics.numel(), call_.state);
+  all_reduce(*call_.replica.fabric, channel_, name, number, statistics.data_ptr(), statistics.numel(), call_.state);
 }
 
 // Each rank reduces a part of the statistics, and all bring the parts together.
-void StatisticRanks::reduce_on_device(const std::string& name, at::Tensor& statistics, bool maximum, i64 row) const {
+void StatisticRanks::reduce_on_device(const std::string& name, at::Tensor& statistics, bool maximum, i64 number) const {
   comm::Fabric& fabric = *call_.replica.fabric;
   const std::vector<int>& peers = channel_.ranks;
   const at::Tensor flat = statistics.view({statistics.numel()});
@@ -46,9 +46,9 @@ void StatisticRanks::reduce_on_device(const std::string& name, at::Tensor& stati
     gather.send(peer, own);
     gather.receive(peer, part(i), false);
   }
-  reduction.run(fabric, channel_, name, row);
+  reduction.run(fabric, channel_, name, number);
   own.copy_(maximum ? at::amax(all, 0) : at::sum(all, 0));
-  gather.run(fabric, channel_, name, row);
+  gather.run(fabric, channel_, name, number);
 }
 
 }  // namespace switchyard::runtime

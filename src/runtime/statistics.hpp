@@ -19,7 +19,7 @@ class StatisticRanks {
 
  private:
   void reduce(const std::string& name, at::Tensor& statistics, bool maximum) const;
-  void reduce_on_device(const std::string& name, at::Tensor& statistics, bool maximum, i64 row) const;
+  void reduce_on_device(const std::string& name, at::Tensor& statistics, bool maximum, i64 number) const;
 
   const KernelCall& call_;
   comm::Channel channel_;

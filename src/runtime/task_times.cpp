@@ -49,12 +49,12 @@ void TaskTimes::resume() {
   pauses_.push_back({std::exchange(at_, now), now});
 }
 
-void TaskTimes::meet() {
+void TaskTimes::begin_collective() {
   const Instant now = Instant::here(device_);
-  meetings_.push_back({now, now});
+  collectives_.push_back({now, now});
 }
 
-void TaskTimes::part() { meetings_.back().end = Instant::here(device_); }
+void TaskTimes::end_collective() { collectives_.back().end = Instant::here(device_); }
 
 void TaskTimes::exchanged(const Flight::Times& times) {
   work_.push_back({at_, times.waiting});
@@ -77,7 +77,7 @@ void TaskTimes::add_to(StepTimes& sums) const {
     for (const Stretch& stretch : stretches) seconds += stretch.end.seconds_since(stretch.begin);
     return seconds;
   };
-  const double paused = seconds_of(pauses_), met = seconds_of(meetings_);
+  const double paused = seconds_of(pauses_), met = seconds_of(collectives_);
   sums.waiting += started_.seconds_since(arrived_) + paused + met;
   sums.parameters += paused;
   sums.compute += worked - paused - met;

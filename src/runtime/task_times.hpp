@@ -42,9 +42,9 @@ class TaskTimes {
   /// Within, it waits for a unit's parameters, and goes on when they are there.
   void pause();
   void resume();
-  /// Within, it meets all other ranks, for the last of which it waits.
-  void meet();
-  void part();
+  /// Within, it takes part in a collective of all ranks, for the last of which it waits.
+  void begin_collective();
+  void end_collective();
   /// Adds an exchange beside the task's work, for which the task has waited.
   void exchanged(const Flight::Times& times);
   void end();
@@ -68,7 +68,7 @@ class TaskTimes {
   bool communication_, receives_;
   at::Device device_;
   Instant arrived_, started_, at_, end_;
-  std::vector<Stretch> work_, pauses_, meetings_;
+  std::vector<Stretch> work_, pauses_, collectives_;
   std::vector<Flight::Times> exchanges_;
 };
 

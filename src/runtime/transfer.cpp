@@ -145,13 +145,13 @@ void Transfer::finish_staged() {
   }
 }
 
-void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::string name, i64 row) {
+void Transfer::run(comm::Fabric& fabric, const comm::Channel& channel, std::string name, i64 number) {
   const bool on_device = !parts_.empty() && !parts_.front().view.is_cpu();
   const bool encodes = std::ranges::any_of(parts_, [](const Part& part) { return part.codec != codecs::Codec::none; });
   const bool stages = on_device && (encodes || !fabric.moves_device_memory());
   check(collectives_.empty() || !stages, "{}: collectives beside messages that are staged", name);
   std::vector<comm::Op> ops = stages ? staged(fabric.moves_device_memory()) : direct();
-  fabric.run(channel, {std::move(name), row, std::move(ops), std::move(collectives_)});
+  fabric.run(channel, {std::move(name), number, std::move(ops), std::move(collectives_)});
   if (stages) finish_staged();
   parts_.clear();
   collectives_.clear();

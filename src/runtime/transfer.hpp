@@ -36,8 +36,8 @@ class Transfer {
   /// Processor time of this thread that encoding and decoding have taken.
   double coding_seconds() const { return coding_seconds_; }
   /// Runs all operations as one transaction. Blocks until they are done; for views of a device, until what the calling
-  /// thread's stream is given next comes after them. row: the transaction's sequence number on the channel.
-  void run(comm::Fabric& fabric, const comm::Channel& channel, std::string name, i64 row);
+  /// thread's stream is given next comes after them. number: the transaction's on the channel.
+  void run(comm::Fabric& fabric, const comm::Channel& channel, std::string name, i64 number);
 
  private:
   /// An operation, with the view that it sends or receives, and the source of a local one.

@@ -35,7 +35,7 @@ std::vector<Item> items_of(Pass pass, const std::vector<int>& sizes, int chunks)
 Schedule interleaved(int stages, int mbs, int chunks) {
   check(stages >= 1 && mbs >= 0 && chunks >= 1, "schedule: {} stages, {} micro-batches and {} chunks", stages, mbs,
         chunks);
-  if (chunks == 1) return {.order = schedule(Kind::one_f_one_b, stages, mbs), .mbs = mbs};
+  if (chunks == 1) return one_f_one_b(stages, mbs);
   const std::vector<int> sizes = group_sizes(stages, mbs);
   const std::vector<Item> forwards = items_of(Pass::F, sizes, chunks), backwards = items_of(Pass::BW, sizes, chunks);
   const size_t all = forwards.size();

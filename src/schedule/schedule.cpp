@@ -8,22 +8,23 @@
 namespace switchyard::schedule {
 namespace {
 
-std::vector<Item> gpipe_stage(int mbs) {
-  std::vector<Item> items;
-  for (int mb = 0; mb < mbs; ++mb) items.push_back({Pass::F, 0, mb});
-  for (int mb = 0; mb < mbs; ++mb) items.push_back({Pass::BW, 0, mb});
-  return items;
+// The schedule whose stage s runs ahead[s] forwards before its first backward, then backward and forward in turn.
+Schedule with_forwards_ahead(int mbs, const std::vector<int>& ahead) {
+  Schedule made;
+  made.mbs = mbs;
+  for (const int forwards : ahead) {
+    std::vector<Item>& items = made.order.emplace_back();
+    for (int mb = 0; mb < forwards; ++mb) items.push_back({Pass::F, 0, mb});
+    for (int mb = 0; mb < mbs; ++mb) {
+      items.push_back({Pass::BW, 0, mb});
+      if (forwards + mb < mbs) items.push_back({Pass::F, 0, forwards + mb});
+    }
+  }
+  return made;
 }
 
-std::vector<Item> one_f_one_b_stage(int stage, int stages, int mbs) {
-  const int ahead = std::min(mbs, stages - stage);
-  std::vector<Item> items;
-  for (int mb = 0; mb < ahead; ++mb) items.push_back({Pass::F, 0, mb});
-  for (int mb = 0; mb < mbs; ++mb) {
-    items.push_back({Pass::BW, 0, mb});
-    if (ahead + mb < mbs) items.push_back({Pass::F, 0, ahead + mb});
-  }
-  return items;
+void check_sizes(int stages, int mbs) {
+  check(stages >= 1 && mbs >= 0, "schedule: {} stages and {} micro-batches", stages, mbs);
 }
 
 }  // namespace
@@ -40,13 +41,16 @@ int stage_of(Placement placement, int stages, int position) {
 
 std::string_view name_of(Placement placement) { return placement == Placement::loop ? "loop" : "v"; }
 
-Order schedule(Kind kind, int stages, int mbs) {
-  check(stages >= 1 && mbs >= 0, "schedule: {} stages and {} micro-batches", stages, mbs);
-  Order order;
-  for (int stage = 0; stage < stages; ++stage) {
-    order.push_back(kind == Kind::gpipe ? gpipe_stage(mbs) : one_f_one_b_stage(stage, stages, mbs));
-  }
-  return order;
+Schedule gpipe(int stages, int mbs) {
+  check_sizes(stages, mbs);
+  return with_forwards_ahead(mbs, std::vector(static_cast<size_t>(stages), mbs));
+}
+
+Schedule one_f_one_b(int stages, int mbs) {
+  check_sizes(stages, mbs);
+  std::vector<int> ahead;
+  for (int stage = 0; stage < stages; ++stage) ahead.push_back(std::min(mbs, stages - stage));
+  return with_forwards_ahead(mbs, ahead);
 }
 
 void verify(const Schedule& schedule) {

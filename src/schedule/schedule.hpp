@@ -40,15 +40,15 @@ struct Schedule {
   bool operator==(const Schedule&) const = default;
 };
 
-/// gpipe: all forwards, then all backwards, in the order of micro-batches, so that both kinds add gradients up in one
-/// order and give equal bits (source: arXiv 1811.06965). one_f_one_b: stage s of p runs p - s forwards ahead, then
-/// backward and forward in turn: it keeps at most min(mbs, p - s) micro-batches (source: arXiv 2006.09503). Others,
-/// with chunks or split gradients: interleaved.hpp, zero_bubble.hpp.
-enum class Kind { gpipe, one_f_one_b };
+// Schedules with one chunk, for `mbs` micro-batches (0: nothing to do). InternalError for stages < 1 or mbs < 0.
+// Others, with chunks or split gradients: interleaved.hpp, zero_bubble.hpp, zeropp.hpp.
 
-/// The order of each of `stages` stages for `mbs` micro-batches (0: nothing to do). InternalError for stages < 1 or mbs
-/// < 0.
-Order schedule(Kind kind, int stages, int mbs);
+/// GPipe: all forwards, then all backwards, in the order of micro-batches, so that it adds gradients up in the same
+/// order as 1F1B and gives equal bits. Source: arXiv 1811.06965.
+Schedule gpipe(int stages, int mbs);
+/// 1F1B: stage s of p runs p - s forwards ahead, then backward and forward in turn; it keeps at most min(mbs, p - s)
+/// micro-batches. Source: arXiv 2006.09503.
+Schedule one_f_one_b(int stages, int mbs);
 
 /// Replays a schedule: F waits for the F of the position before, a gradient for that of the position after and for its
 /// own F, W for its own B. InternalError if an item is missing, repeated or misplaced, or if the stages wait for each

@@ -21,9 +21,9 @@ const std::vector<Rule>& rules_of(int chunks) {
 }
 
 // 1F1B with each BW replaced by B and W, because a B sends its gradient sooner.
-Schedule one_f_one_b(const Pipeline& pipeline) {
+Schedule split_one_f_one_b(const Pipeline& pipeline) {
   Schedule made{.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = pipeline.mbs};
-  const Order usual = schedule(Kind::one_f_one_b, pipeline.stages, pipeline.mbs);
+  const Order usual = one_f_one_b(pipeline.stages, pipeline.mbs).order;
   for (size_t stage = 0; stage < usual.size(); ++stage)
     for (const Item& item : usual[stage]) {
       if (item.pass == Pass::F)
@@ -75,7 +75,7 @@ class Search {
       if (best->length <= least) break;
     }
     if (pipeline_.chunks == 1 && cap == std::min(pipeline_.stages, std::max(1, pipeline_.mbs)))
-      if (Scheduled usual = timed(one_f_one_b(pipeline_)); gains(usual.length, best->length, kRounding))
+      if (Scheduled usual = timed(split_one_f_one_b(pipeline_)); gains(usual.length, best->length, kRounding))
         best = std::move(usual);
     return std::move(*best);
   }

@@ -70,13 +70,13 @@ void disturb(SegmentTimes& times, const cluster::EfficiencyCurve& curve, i64 T) 
   const auto computes = [&](size_t i) { return pieces[i].what == Activity::compute; };
   const bool alone = std::ranges::all_of(pieces, [](const Piece& piece) { return piece.what == Activity::compute; });
   int needs = 0;
-  const auto meets = [&](size_t i) {
+  const auto waits = [&](size_t i) {
     const bool collective = pieces[i].queue == ir::Queue::collective;
     return !collective && (!computes(i) || std::exchange(needs, std::max(needs, pieces[i].needs)) < pieces[i].needs);
   };
   for (size_t first = 0, end = 0; first < pieces.size(); first = end) {
     double seconds = 0;
-    for (end = first; end == first || (end < pieces.size() && !meets(end)); ++end)
+    for (end = first; end == first || (end < pieces.size() && !waits(end)); ++end)
       if (computes(end)) seconds += total(pieces[end], T);
     const double share = curve.at(alone ? kManySeconds : seconds);
     for (size_t i = first; i < end; ++i)

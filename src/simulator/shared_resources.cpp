@@ -21,7 +21,7 @@ int SharedResources::start(std::span<const Stretch> stretches) {
   const std::span<const Claim> claims = fresh.present().claims;
   for (const Claim& claim : claims)
     if (const std::vector<int>& users = resource(claim).users; users.size() == 1 && activity(users[0]).alone)
-      meet(users[0]);
+      end_alone(users[0]);
   remember_loads(claims);
   for (const Claim& claim : claims) {
     resource(claim).load += claim.share;
@@ -71,7 +71,7 @@ bool SharedResources::can_be_alone(const Activity& it) const {
 }
 
 // Another activity comes to a resource of one that was alone: brings its stretch and remaining time up to date.
-void SharedResources::meet(int number) {
+void SharedResources::end_alone(int number) {
   Activity& it = activity(number);
   while (it.ends.size() + 1 < it.stretches.size() && it.since + it.left <= now_) {
     it.since += it.left;

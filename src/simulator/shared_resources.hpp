@@ -77,7 +77,7 @@ class SharedResources {
   int fresh_number();
   bool can_be_alone(const Activity& activity) const;
   void go_on(int number);
-  void meet(int number);
+  void end_alone(int number);
   bool next_stretch(int number);
   void leave(int number);
   double rate_of(const Activity& activity);

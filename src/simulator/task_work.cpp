@@ -159,7 +159,7 @@ std::vector<std::vector<int>> TaskWork::alike(const Task& t, const Piece& piece)
   return groups;
 }
 
-// Ranks meet between its pieces, so each takes what the slowest of them computed.
+// Ranks wait for one another between its pieces, so each takes what the slowest of them computed.
 TimedSegment TaskWork::as_measured(const Task& t, TimedSegment timed) const {
   for (Piece& piece : timed.times.pieces) {
     if (piece.what != Activity::compute) continue;
@@ -184,7 +184,7 @@ const std::vector<batch::Piece>& TaskWork::shard(const Task& t) {
 }
 
 ReplicaSegment TaskWork::placed(const Task& t, const TimedSegment& timed) const {
-  ReplicaSegment segment{&timed.times, devices_of(t), {}};
+  ReplicaSegment segment{.times = &timed.times, .computing = devices_of(t), .exchanging = {}};
   for (const Use& use : timed.uses)
     for (const cost::Exchange::PortShare& busy : use.ports) claim_on(segment.computing, number_of(t, use, busy.port));
   std::vector<Claim> resting = segment.computing;

@@ -214,7 +214,11 @@ class ReduceRounds {
       for (const Part& part : parts[m]) {
         gather(*sums[m].bundle, *sums[m].from, part.rank, part.begin, part.end);
         (alone ? inside_ : across_)
-            .push_back({part.rank, sums[m].bundle->takers[0], sums[m].bundle, part.begin, part.end});
+            .push_back({.src = part.rank,
+                        .dst = sums[m].bundle->takers[0],
+                        .bundle = sums[m].bundle,
+                        .begin = part.begin,
+                        .end = part.end});
       }
     }
   }

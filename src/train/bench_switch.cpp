@@ -92,7 +92,7 @@ class BenchOnRank {
 
   template <class T>
   std::vector<T> everyones(T mine) {
-    return comm::all_gather_values(fabric_, everyone_, "bench switch", ++meetings_, mine);
+    return comm::all_gather_values(fabric_, everyone_, "bench switch", ++exchanges_, mine);
   }
   i64 sum(i64 mine) {
     const std::vector<i64> all = everyones(mine);
@@ -125,7 +125,7 @@ class BenchOnRank {
   runtime::Executor executor_;
   runtime::Documents no_documents_;
   comm::Channel everyone_;
-  i64 meetings_ = 0;
+  i64 exchanges_ = 0;
 };
 
 }  // namespace

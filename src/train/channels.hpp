@@ -14,7 +14,7 @@ enum ChannelId : int {
   kVerificationChannel = 2,  // what `verify` compares
   kPlanChannel = 3,          // the batch plan of each step
   kTimelineChannel = 4,      // when the tasks of a step worked
-  kMeasurementChannel = 5,   // meetings of ranks that measure together
+  kMeasurementChannel = 5,   // exchanges of ranks that measure together
   kLinkChannel = 6,          // pairs of ranks whose link is measured
   kFileChannel = 7,          // joint work on files
   kHostChannel = 8,          // what each host has

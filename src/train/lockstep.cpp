@@ -20,7 +20,7 @@ constexpr double kLengths[] = {1e-3, 1e-2, 1e-1, 3e-1};  // seconds
 constexpr double kOfLength = 0.1;                        // seconds of the stretches of a length in a round
 constexpr double kUnitsTimed = 0.05;                     // seconds
 constexpr i64 kSomeUnits = 16;
-constexpr int kMeetings = 100;
+constexpr int kBarriers = 100;
 constexpr int kRounds = 5, kQuickRounds = 2;
 
 // Products that fit into a cache and copies of their results that don't.
@@ -71,10 +71,10 @@ cluster::EfficiencyCurve lockstep_curve(const std::vector<Stretches>& by_length)
   return curve;
 }
 
-std::vector<Stretches> timed_stretches(MeasurementBarrier& barrier, const Work& work, const std::function<void()>& meet,
+std::vector<Stretches> timed_stretches(MeasurementBarrier& barrier, const Work& work, const std::function<void()>& wait,
                                        int rounds, SecondsClock clock) {
   const auto mean_of = [&](int times, const std::function<void()>& repeated) {
-    meet();
+    wait();
     return barrier.mean({seconds_of(
                [&] {
                  for (int i = 0; i < times; ++i) repeated();
@@ -86,16 +86,16 @@ std::vector<Stretches> timed_stretches(MeasurementBarrier& barrier, const Work& 
   for (int round = 0; round <= rounds; ++round) {  // the first one warms up
     i64 some = 0;
     double passed = 0;
-    meet();
+    wait();
     for (const double start = clock(); passed < kUnitsTimed; passed = clock() - start, some += kSomeUnits)
       work(kSomeUnits);
-    const double unit = barrier.mean({passed / static_cast<double>(some)})[0], meeting = mean_of(kMeetings, meet);
+    const double unit = barrier.mean({passed / static_cast<double>(some)})[0], waiting = mean_of(kBarriers, wait);
     if (round == 0) continue;
     for (size_t length = 0; length < all.size(); ++length) {
       const i64 units = std::max<i64>(1, std::llround(kLengths[length] / unit));
       const int times = std::max(2, static_cast<int>(kOfLength / kLengths[length]));
       const double apart = mean_of(times, [&] { work(units); }),
-                   together = mean_of(times, [&] { work(units), meet(); }) - meeting;
+                   together = mean_of(times, [&] { work(units), wait(); }) - waiting;
       all[length].seconds += apart / rounds;
       all[length].shares.push_back(together > 0 ? std::min(1.0, apart / together) : 1);
     }

@@ -37,7 +37,7 @@ MeasurementBarrier::MeasurementBarrier(comm::Fabric& fabric)
 std::vector<std::vector<double>> MeasurementBarrier::everyones(const std::vector<double>& mine) {
   std::vector<std::vector<double>> all;
   for (const auto& blob :
-       comm::all_gather_blobs(fabric_, everyone_, "profile", ++meetings_, std::as_bytes(std::span(mine)))) {
+       comm::all_gather_blobs(fabric_, everyone_, "profile", ++exchanges_, std::as_bytes(std::span(mine)))) {
     std::vector<double>& one = all.emplace_back(mine.size());
     check(blob.size() == one.size() * sizeof(double), "ranks sent {} and {} bytes", blob.size(),
           one.size() * sizeof(double));

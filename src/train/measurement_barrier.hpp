@@ -35,7 +35,7 @@ class MeasurementBarrier {
 
   comm::Fabric& fabric_;
   comm::Channel everyone_;
-  i64 meetings_ = 0;
+  i64 exchanges_ = 0;
 };
 
 }  // namespace switchyard::train

@@ -62,7 +62,7 @@ void append_tensor(std::vector<std::byte>& bytes, const at::Tensor& tensor) {
 
 // One part of home (master weights or gradients) as whole tensors, on every rank.
 std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, comm::Fabric& fabric, bool gradients,
-                                    i64 row) {
+                                    i64 number) {
   std::vector<std::byte> mine;
   for (const runtime::HomeUnit& unit : rank.store().home.units())
     for (const runtime::HomeShard& shard : unit.shards) {
@@ -73,7 +73,7 @@ std::vector<at::Tensor> gather_home(Rank& rank, const compiler::Plans& plans, co
   std::vector<at::Tensor> whole;
   for (const ir::Param& param : plans.graph().params()) whole.push_back(at::zeros(param.shape.size, at::kDouble));
   for (const auto& blob :
-       comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "home tensors", row, mine)) {
+       comm::all_gather_blobs(fabric, comm::everyone(fabric, kVerificationChannel), "home tensors", number, mine)) {
     std::span<const std::byte> bytes = blob;
     while (!bytes.empty()) {
       const int param = take<int>(bytes);

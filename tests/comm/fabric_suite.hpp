@@ -150,8 +150,8 @@ inline void predict(std::vector<Memory>& world, const std::vector<Message>& mess
 }
 
 inline Transaction transaction_of(const std::vector<Message>& messages, int rank, Memory& memory, DType dtype,
-                                  i64 row) {
-  Transaction transaction{fmt::format("row {}", row), row, {}};
+                                  i64 number) {
+  Transaction transaction{fmt::format("transaction {}", number), number, {}};
   for (const Message& m : messages) {
     if (m.src == rank && m.dst == rank)
       transaction.ops.push_back(
@@ -213,7 +213,7 @@ struct Case {
   Channel channel;
   size_t at;  // of this rank in channel.ranks
   DType dtype;
-  i64 row;
+  i64 number;
   size_t members() const { return channel.ranks.size(); }
 };
 
@@ -241,7 +241,7 @@ inline void check_all_gather(const Case& c, i64 elements, std::mt19937_64& rando
   for (const i64 count : counts) pieces.push_back(random_world(1, count, c.dtype, random)[0]);
   for (size_t m = 0; m < c.members(); ++m) mine.push_back(m == c.at ? pieces[m] : Memory(pieces[m].size()));
   for (Memory& memory : mine) blocks.push_back(contiguous(memory.data(), static_cast<i64>(memory.size())));
-  all_gather(c.fabric, c.channel, "gather", c.row, blocks);
+  all_gather(c.fabric, c.channel, "gather", c.number, blocks);
   expect(mine == pieces, fmt::format("all_gather of {} on {} ranks", name_of(c.dtype), c.members()));
 }
 
@@ -259,7 +259,7 @@ inline void check_reduce_scatter(const Case& c, i64 elements, bool in_place, std
   Memory expected, apart(mine[c.at].size());
   plain_sum(partials[c.at], expected, c.dtype);
   Memory& out = in_place ? mine[c.at] : apart;
-  reduce_scatter(c.fabric, c.channel, "scatter", c.row, blocks, contiguous(out.data(), static_cast<i64>(out.size())),
+  reduce_scatter(c.fabric, c.channel, "scatter", c.number, blocks, contiguous(out.data(), static_cast<i64>(out.size())),
                  c.dtype);
   expect(out == expected,
          fmt::format("reduce_scatter of {} on {} ranks, in place {}", name_of(c.dtype), c.members(), in_place));
@@ -279,7 +279,7 @@ inline void check_all_reduce(const Case& c, i64 elements, std::mt19937_64& rando
       }
     expected = sums[0];
   }
-  all_reduce(c.fabric, c.channel, "reduce", c.row, mine.data(), elements, c.dtype);
+  all_reduce(c.fabric, c.channel, "reduce", c.number, mine.data(), elements, c.dtype);
   expect(mine == expected, fmt::format("all_reduce of {} {} on {} ranks", elements, name_of(c.dtype), c.members()));
 }
 
@@ -296,7 +296,7 @@ inline void check_maximum(const Case& c, i64 elements, std::mt19937_64& random) 
       if (value(values[m]) > value(expected))
         std::memcpy(expected.data() + at, values[m].data() + at, static_cast<size_t>(size_of(c.dtype)));
     }
-  all_reduce_max(c.fabric, c.channel, "maximum", c.row, mine.data(), elements, c.dtype);
+  all_reduce_max(c.fabric, c.channel, "maximum", c.number, mine.data(), elements, c.dtype);
   expect(mine == expected, fmt::format("all_reduce_max of {} {} on {} ranks", elements, name_of(c.dtype), c.members()));
 }
 
@@ -304,16 +304,16 @@ inline void check_blobs(const Case& c, std::mt19937_64& random) {
   std::vector<Memory> blobs;
   for (size_t m = 0; m < c.members(); ++m)
     blobs.push_back(random_world(1, static_cast<i64>(random() % 50) * static_cast<i64>(m % 3), DType::bf16, random)[0]);
-  expect(all_gather_blobs(c.fabric, c.channel, "blobs", c.row, blobs[c.at]) == blobs,
+  expect(all_gather_blobs(c.fabric, c.channel, "blobs", c.number, blobs[c.at]) == blobs,
          fmt::format("blobs of {} ranks", c.members()));
   const std::span<const std::byte> mine =
       c.at == 0 ? std::span<const std::byte>(blobs[0]) : std::span<const std::byte>();
-  expect(broadcast_blob(c.fabric, c.channel, "blob", c.row, mine) == blobs[0],
+  expect(broadcast_blob(c.fabric, c.channel, "blob", c.number, mine) == blobs[0],
          fmt::format("blob to {} ranks", c.members()));
 }
 
 /// All collectives among the first k ranks, in rising and falling order, for every k.
-inline void collectives(Fabric& fabric, int channel_id, std::uint64_t seed, i64 row) {
+inline void collectives(Fabric& fabric, int channel_id, std::uint64_t seed, i64 number) {
   for (int k = 1; k <= fabric.size(); ++k)
     for (const bool falling : {false, true}) {
       std::mt19937_64 random(seed + static_cast<std::uint64_t>(k));
@@ -323,26 +323,26 @@ inline void collectives(Fabric& fabric, int channel_id, std::uint64_t seed, i64 
       const auto at = static_cast<size_t>(falling ? k - 1 - fabric.rank() : fabric.rank());
       for (const DType dtype : {DType::f64, DType::f32, DType::bf16, DType::i64})
         for (const i64 elements : {0, 7, 1000}) {
-          const Case c{fabric, channel, at, dtype, row};
+          const Case c{fabric, channel, at, dtype, number};
           check_all_gather(c, elements, random);
           check_reduce_scatter(c, elements, true, random);
           check_reduce_scatter(c, elements, false, random);
           check_all_reduce(c, elements, random);
           if (dtype == DType::f32 || dtype == DType::f64) check_maximum(c, elements, random);
         }
-      check_blobs({fabric, channel, at, DType::f32, row}, random);
+      check_blobs({fabric, channel, at, DType::f32, number}, random);
     }
 }
 
 /// Encoded messages from each rank to the next: of fixed sizes, of sizes that their senders choose, small and large,
 /// together with an addition whose place in the list decides the sum.
-inline void encoded_messages(Fabric& fabric, int channel_id, i64 row) {
+inline void encoded_messages(Fabric& fabric, int channel_id, i64 number) {
   const int next = (fabric.rank() + 1) % fabric.size(), before = (fabric.rank() + fabric.size() - 1) % fabric.size();
   for (const bool at_most : {false, true})
     for (const i64 bytes : {i64{1}, i64{13}, i64{5000}, i64{300'000}}) {
       std::vector<std::byte> mine(static_cast<size_t>(bytes), static_cast<std::byte>(fabric.rank() + 1)), came;
       std::vector<float> big{1e8F}, sum{1}, minus{-1e8F};
-      Transaction t{"encoded", row, {}};
+      Transaction t{"encoded", number, {}};
       const Channel channel{channel_id, all_ranks(fabric)};
       t.ops.push_back(
           {.kind = Op::Kind::send, .peer = next, .block = contiguous(mine.data(), bytes), .dtype = DType::u8});
@@ -377,9 +377,9 @@ inline void encoded_messages(Fabric& fabric, int channel_id, i64 row) {
 }
 
 /// The first rank sends the second one more than it may.
-inline void too_long_message(Fabric& fabric, int channel_id, i64 row) {
+inline void too_long_message(Fabric& fabric, int channel_id, i64 number) {
   std::vector<std::byte> bytes(101);
-  Transaction t{"encoded", row, {}};
+  Transaction t{"encoded", number, {}};
   if (fabric.rank() == 0)
     t.ops.push_back({.kind = Op::Kind::send, .peer = 1, .block = contiguous(bytes.data(), 101), .dtype = DType::u8});
   if (fabric.rank() == 1)
@@ -397,7 +397,7 @@ constexpr std::chrono::milliseconds kShortTimeout{1000};
 
 /// Rank 0 computes for longer than the timeout, kShortTimeout, before it sends; each other rank waits for the rank
 /// before.
-inline void late_work(Fabric& fabric, int channel_id, i64 row) {
+inline void late_work(Fabric& fabric, int channel_id, i64 number) {
   std::byte value{static_cast<unsigned char>(fabric.rank() == 0 ? 7 : 0)};
   const Block block = contiguous(&value, 1);
   if (fabric.rank() == 0)
@@ -405,7 +405,7 @@ inline void late_work(Fabric& fabric, int channel_id, i64 row) {
       std::this_thread::sleep_for(kShortTimeout / 100);
   const Channel channel{channel_id, all_ranks(fabric)};
   const auto op = [&](Op::Kind kind, int peer) {
-    fabric.run(channel, {"chain", row, {{.kind = kind, .peer = peer, .block = block, .dtype = DType::u8}}});
+    fabric.run(channel, {"chain", number, {{.kind = kind, .peer = peer, .block = block, .dtype = DType::u8}}});
   };
   if (fabric.rank() > 0) op(Op::Kind::recv, fabric.rank() - 1);
   if (fabric.rank() + 1 < fabric.size()) op(Op::Kind::send, fabric.rank() + 1);

@@ -36,8 +36,8 @@ TEST(MeteredFabric, leaves_out_the_processor_time_of_transactions) {
   BurningFabric inner;
   MeteredFabric fabric(inner, inner.cluster());
   const double began = computing_seconds(), all = thread_seconds();
-  fabric.run({}, {.name = "works", .row = 0, .ops = {}});
-  EXPECT_THROW(fabric.run({}, {.name = "fails", .row = 1, .ops = {}}), ClusterError);
+  fabric.run({}, {.name = "works", .number = 0, .ops = {}});
+  EXPECT_THROW(fabric.run({}, {.name = "fails", .number = 1, .ops = {}}), ClusterError);
   EXPECT_LT(computing_seconds() - began, kBurnt) << "two transactions took twice that";
   EXPECT_GE(thread_seconds() - all, 2 * kBurnt);
   burn();

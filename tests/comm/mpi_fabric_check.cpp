@@ -74,14 +74,14 @@ void few_tags(Fabric& fabric) {
   const std::array<Channel, 2> channels{Channel{0x7fffffff, suite::all_ranks(fabric)},
                                         Channel{40000, suite::all_ranks(fabric)}};
   for (const size_t elements : {size_t{4}, size_t{1} << 18}) {
-    const i64 row = static_cast<i64>(100000 * elements);
+    const i64 first = static_cast<i64>(100000 * elements);
     const auto value = [](size_t channel, int message) {
       return static_cast<float>(100 * channel + static_cast<size_t>(message));
     };
     const auto send_all = [&](size_t channel) {
       for (int m = 0; m < kMessages; ++m) {
         std::vector<float> x(elements, value(channel, m));
-        fabric.run(channels[channel], {"few", row + m, {send(1, x)}});
+        fabric.run(channels[channel], {"few", first + m, {send(1, x)}});
       }
     };
     if (fabric.rank() == 0) {
@@ -96,7 +96,7 @@ void few_tags(Fabric& fabric) {
     for (const size_t channel : {size_t{1}, size_t{0}})
       for (int m = 0; m < kMessages; ++m) {
         std::vector<float> x(elements);
-        fabric.run(channels[channel], {"few", row + m, {recv(0, x)}});
+        fabric.run(channels[channel], {"few", first + m, {recv(0, x)}});
         for (const float got : x) expect(got == value(channel, m), "the message of this channel and turn");
       }
   }
@@ -155,7 +155,8 @@ void mismatch(Fabric& fabric) {
     std::this_thread::sleep_for(1s);
     fabric.run(all(fabric), {"next", 9, {}});
   });
-  expect_text(text, "\"t\" expects row 8, 20 bytes, f32 from rank 0, which sends row 7, 16 bytes, f32.");
+  expect_text(text,
+              "\"t\" expects transaction 8, 20 bytes, f32 from rank 0, which sends transaction 7, 16 bytes, f32.");
 }
 
 // A rank whose fabric is destroyed by an exception informs the others.

@@ -151,9 +151,9 @@ void expect_done(Running& r, int rank, const StreamDevice& device) {
   }
 }
 
-void run_cases(Fabric& fabric, const StreamDevice& device, const std::vector<Case>& cases, i64 row) {
+void run_cases(Fabric& fabric, const StreamDevice& device, const std::vector<Case>& cases, i64 number) {
   std::vector<std::shared_ptr<Running>> running;
-  Transaction t{"collectives", row, {}};
+  Transaction t{"collectives", number, {}};
   for (const Case& c : cases) {
     if (std::ranges::count(c.ranks, fabric.rank()) == 0) continue;
     running.push_back(begun(c, fabric.rank(), device));
@@ -175,14 +175,14 @@ TEST(NcclCollectives, GiveTheBitsOfSumsInTheOrderOfRanksWhateverTheBlocksAre) {
   for (const bool strict : {false, true})
     EXPECT_THAT(run_nccl(3, with_groups({{1, kAll}, {1, kTurned}}, 120s, strict),
                          [](Fabric& fabric, const StreamDevice& device) {
-                           i64 row = 0;
+                           i64 number = 0;
                            for (const GroupCall call : kCalls)
                              for (const DType type : {DType::f32, DType::f64, DType::bf16})
                                for (const bool by_columns : {false, true})
                                  for (const bool turned : {false, true})
                                    for (const int how : {0, 1, 2}) {
                                      const bool add = how == 1 && sums(call), in_place = how == 2;
-                                     const i64 first = row++;
+                                     const i64 first = number++;
                                      run_cases(fabric, device,
                                                {{.call = call,
                                                  .ranks = turned ? kTurned : kAll,
@@ -191,7 +191,7 @@ TEST(NcclCollectives, GiveTheBitsOfSumsInTheOrderOfRanksWhateverTheBlocksAre) {
                                                  .in_place = in_place,
                                                  .type = type,
                                                  .seed = static_cast<unsigned>(first)}},
-                                               row);
+                                               number);
                                    }
                          }),
                 Each(""));
@@ -204,14 +204,14 @@ TEST(NcclCollectives, SeveralGroupsOfOneTransactionHaveOneOrderOnAllRanks) {
   EXPECT_THAT(run_nccl(4, with_groups(groups, 60s),
                        [&](Fabric& fabric, const StreamDevice& device) {
                          std::mt19937 random(static_cast<unsigned>(fabric.rank()));
-                         for (int row = 1; row <= 10; ++row) {
+                         for (int number = 1; number <= 10; ++number) {
                            std::vector<Case> cases;
                            for (size_t g = 0; g < groups.size(); ++g)
                              cases.push_back({.call = GroupCall::reduce_scatter,
                                               .ranks = groups[g].ranks,
-                                              .seed = static_cast<unsigned>(10 * row) + static_cast<unsigned>(g)});
+                                              .seed = static_cast<unsigned>(10 * number) + static_cast<unsigned>(g)});
                            std::ranges::shuffle(cases, random);
-                           run_cases(fabric, device, cases, row);
+                           run_cases(fabric, device, cases, number);
                          }
                        }),
               Each(""));
@@ -261,9 +261,9 @@ TEST(NcclCollectives, CountTheBytesOfDirectMessages) {
   EXPECT_THAT(
       run_nccl(4, with_groups({{1, {0, 1, 2}}}, 60s),  // rank 2 is on another host
                [](Fabric& fabric, const StreamDevice& device) {
-                 i64 row = 0;
+                 i64 number = 0;
                  for (const GroupCall call : kCalls)
-                   run_cases(fabric, device, {{.call = call, .ranks = {0, 1, 2}, .rows = 1, .columns = 3}}, ++row);
+                   run_cases(fabric, device, {{.call = call, .ranks = {0, 1, 2}, .rows = 1, .columns = 3}}, ++number);
                  // A piece of 12 bytes to each for two calls, of the third one its parts of 4 bytes twice.
                  const std::vector<Traffic> expected{{0, 32, 32}, {0, 32, 32}, {0, 0, 64}, {}};
                  EXPECT_EQ(fabric.traffic(), expected[static_cast<size_t>(fabric.rank())]);
@@ -323,10 +323,12 @@ TEST(NcclCollectives, RanksThatDisagreeInSizeEndByTheTimeoutAndStrictOnesSayHow)
     });
   };
   EXPECT_THAT(ends(false), Each(HasSubstr("\"odd\" has exchanged nothing with rank")));
-  EXPECT_THAT(ends(true), Each(AnyOf(HasSubstr("\"odd\" expects row 1, 60 bytes, f32 from rank 1, which sends row 1, "
-                                               "72 bytes"),
-                                     HasSubstr("\"odd\" expects row 1, 72 bytes, f32 from rank 0, which sends row 1, "
-                                               "60 bytes"))));
+  EXPECT_THAT(
+      ends(true),
+      Each(AnyOf(HasSubstr("\"odd\" expects transaction 1, 60 bytes, f32 from rank 1, which sends transaction 1, "
+                           "72 bytes"),
+                 HasSubstr("\"odd\" expects transaction 1, 72 bytes, f32 from rank 0, which sends transaction 1, "
+                           "60 bytes"))));
 }
 
 // NCCL itself would add anything to anything.

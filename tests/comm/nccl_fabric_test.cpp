@@ -23,10 +23,10 @@ using ::testing::StartsWith;
 constexpr auto kHasty = 1s;
 
 // One float of each rank on its device, sent from the first rank to the second.
-void pass_on(Fabric& fabric, const StreamDevice& device, float& x, const std::string& name, i64 row = 1,
+void pass_on(Fabric& fabric, const StreamDevice& device, float& x, const std::string& name, i64 number = 1,
              int channel = 1) {
   const Block block = device.block(&x, sizeof x);
-  Transaction t{name, row, {}};
+  Transaction t{name, number, {}};
   if (fabric.rank() == 0) t.ops = {send(1, block)};
   if (fabric.rank() == 1) t.ops = {recv(0, block)};
   fabric.run(everyone(fabric, channel), t);
@@ -76,7 +76,7 @@ TEST(NcclFabric, EncodedMessagesOfHostsAreDecodedInTheirTurnBetweenOperationsOfD
 TEST(NcclFabric, AnEncodedMessageIsNoLongerThanItMayBe) {
   EXPECT_THAT(run_nccl(2, standin(120s, true),
                        [](Fabric& fabric, const StreamDevice&) { suite::too_long_message(fabric, 1, 1); })[1],
-              HasSubstr("expects row 1, 100 bytes, u8 from rank 0, which sends row 1, 101 bytes, u8"));
+              HasSubstr("expects transaction 1, 100 bytes, u8 from rank 0, which sends transaction 1, 101 bytes, u8"));
 }
 
 // Hosts' and devices' messages between the same two ranks, and sums whose order shows.
@@ -246,20 +246,20 @@ TEST(NcclFabric, ARankThatEndsByAnErrorOfItsOwnEndsTheOthers) {
 }
 
 TEST(NcclFabric, StrictRanksThatDisagreeInRowOrTypeSayHow) {
-  const auto end_of_receiver = [](i64 row, DType dtype) {
+  const auto end_of_receiver = [](i64 number, DType dtype) {
     return run_nccl(2, standin(60s, true), [&](Fabric& fabric, const StreamDevice& device) {
       std::vector<float> x(4);
       if (fabric.rank() == 0)
         fabric.run(everyone(fabric, 1), {"t", 7, {send(1, device.block(x.data(), 16))}});
       else
-        fabric.run(everyone(fabric, 1), {"t", row, {recv(0, device.block(x.data(), 16), true, dtype)}});
+        fabric.run(everyone(fabric, 1), {"t", number, {recv(0, device.block(x.data(), 16), true, dtype)}});
       device.settle(device.block(x.data(), 16));
     })[1];
   };
   EXPECT_EQ(end_of_receiver(7, DType::f32), "");
   EXPECT_THAT(end_of_receiver(7, DType::bf16),
-              HasSubstr("expects row 7, 16 bytes, bf16 from rank 0, which sends row 7, 16 bytes, f32"));
-  EXPECT_THAT(end_of_receiver(8, DType::f32), HasSubstr("expects row 8, "));
+              HasSubstr("expects transaction 7, 16 bytes, bf16 from rank 0, which sends transaction 7, 16 bytes, f32"));
+  EXPECT_THAT(end_of_receiver(8, DType::f32), HasSubstr("expects transaction 8, "));
 }
 
 TEST(NcclFabric, RanksThatDisagreeInSizeEndByTheTimeout) {
@@ -283,19 +283,19 @@ TEST(NcclFabric, StrictModePoisonsReceivesAndRefusesFallingRowsAndWrittenSends) 
                        })[0],
               HasSubstr("heard nothing from rank 1"));
   EXPECT_EQ(x, 0xFFFFFFFF);
-  const auto end_of = [](i64 row, bool written) {
+  const auto end_of = [](i64 number, bool written) {
     return run_nccl(1, standin(60s, true), [&](Fabric& fabric, const StreamDevice& device) {
       std::vector<float> a(1), b(1);
       const Block to = device.block(a.data(), 4), from = device.block(b.data(), 4);
       const Op local{Op::Kind::local, -1, to, from, false, DType::f32};
       fabric.run(everyone(fabric, 1), {"first", 7, {local}});
       device.synchronise();
-      fabric.run({1, {0, 1}}, {"next", row, {local, written ? send(1, to) : local}});
+      fabric.run({1, {0, 1}}, {"next", number, {local, written ? send(1, to) : local}});
       device.synchronise();
     })[0];
   };
   EXPECT_EQ(end_of(7, false), "");
-  EXPECT_EQ(end_of(6, false), "rank 0: \"next\" has row 6 on channel 1 after row 7");
+  EXPECT_EQ(end_of(6, false), "rank 0: \"next\" has number 6 on channel 1 after number 7");
   EXPECT_EQ(end_of(7, true), "rank 0: \"next\" writes a block that it sends to rank 1");
 }
 

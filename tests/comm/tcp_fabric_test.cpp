@@ -40,7 +40,7 @@ TEST(TcpFabric, EncodedMessagesAreDecodedInTheirTurn) {
 
 TEST(TcpFabric, AnEncodedMessageIsNoLongerThanItMayBe) {
   EXPECT_THAT(run_tcp(2, {120s, true}, [](Fabric& fabric) { suite::too_long_message(fabric, 0, 1); })[1],
-              HasSubstr("expects row 1, 100 bytes, u8 from rank 0, which sends row 1, 101 bytes, u8"));
+              HasSubstr("expects transaction 1, 100 bytes, u8 from rank 0, which sends transaction 1, 101 bytes, u8"));
 }
 
 TEST(TcpFabric, LargeMessagesArriveWholeAndAreCountedByLinkClass) {
@@ -103,8 +103,9 @@ TEST(TcpFabric, RanksThatDisagreeSayHowForSmallAndLargeMessages) {
       else
         fabric.run({0, {0, 1}}, {"t", 8, {recv(0, y)}});
     });
-    const std::string reason = fmt::format("expects row 8, {} bytes, f32 from rank 0, which sends row 7, {} bytes, f32",
-                                           4 * elements + 4, 4 * elements);
+    const std::string reason =
+        fmt::format("expects transaction 8, {} bytes, f32 from rank 0, which sends transaction 7, {} bytes, f32",
+                    4 * elements + 4, 4 * elements);
     EXPECT_THAT(ends[1], HasSubstr(reason));
     EXPECT_THAT(ends[0], HasSubstr("\"t\" stopped: rank 1 (host b): \"t\" " + reason));
   }
@@ -144,7 +145,7 @@ TEST(TcpFabric, AMessageMayTakeLongerThanTheTimeoutWhileItsPartsMove) {
   std::thread slow([&] {
     try {
       ByHand peer(port);
-      const Envelope envelope{.row = 3, .bytes = kParts * kPartBytes, .dtype = DType::f32};
+      const Envelope envelope{.number = 3, .bytes = kParts * kPartBytes, .dtype = DType::f32};
       peer.write({.kind = Frame::Kind::ask, .id = 7, .envelope = envelope});
       suite::expect(peer.read().kind == Frame::Kind::grant, "a place for it");
       for (int part = 0; part < kParts; ++part) {

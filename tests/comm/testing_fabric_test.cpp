@@ -20,9 +20,9 @@ std::vector<std::string> run_with(FaultyFabric::Fault fault, i64 nth) {
   fabrics[1] = std::make_unique<FaultyFabric>(std::move(fabrics[1]), nth, fault);
   return run_ranks(fabrics, [](Fabric& fabric) {
     try {
-      for (i64 row = 0; row < 3; ++row) {
+      for (i64 number = 0; number < 3; ++number) {
         std::vector<float> x(10, 1.0f);
-        all_reduce(fabric, {0, {0, 1}}, fmt::format("reduce {}", row), row, x.data(), 10, DType::f32);
+        all_reduce(fabric, {0, {0, 1}}, fmt::format("reduce {}", number), number, x.data(), 10, DType::f32);
         EXPECT_EQ(x, std::vector<float>(10, 2.0f));
       }
     } catch (const std::exception& error) {

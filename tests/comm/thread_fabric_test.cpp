@@ -35,7 +35,7 @@ TEST(ThreadFabric, EncodedMessagesAreDecodedInTheirTurn) {
 
 TEST(ThreadFabric, AnEncodedMessageIsNoLongerThanItMayBe) {
   EXPECT_THAT(run_ranks(2, {120s, true}, [](Fabric& fabric) { suite::too_long_message(fabric, 0, 1); })[1],
-              HasSubstr("expects row 1, 100 bytes, u8 from rank 0, which sends row 1, 101 bytes, u8"));
+              HasSubstr("expects transaction 1, 100 bytes, u8 from rank 0, which sends transaction 1, 101 bytes, u8"));
 }
 
 // Each rank writes its block, sends it around the ring, adds what comes to a sum, and overwrites what it sent.
@@ -133,7 +133,8 @@ TEST(ThreadFabric, AFailedTransactionStopsAllOtherRanksWithItsMessage) {
     if (fabric.rank() == 2) fabric.run({0, {0, 1, 2}}, {"c", 1, {recv(1, block_of(x))}});
   });
   const std::string reason =
-      "rank 1 (host a): \"b\" expects row 1, 20 bytes, f32 from rank 0, which sends row 1, 16 bytes, f32. "
+      "rank 1 (host a): \"b\" expects transaction 1, 20 bytes, f32 from rank 0, which sends transaction 1, 16 bytes, "
+      "f32. "
       "Do all ranks run the same job file and program?";
   EXPECT_EQ(ends[1], reason);
   EXPECT_EQ(ends[2], "rank 2 (host b): \"c\" stopped: " + reason);
@@ -141,20 +142,20 @@ TEST(ThreadFabric, AFailedTransactionStopsAllOtherRanksWithItsMessage) {
 }
 
 TEST(ThreadFabric, RanksThatDisagreeInRowOrTypeSayHow) {
-  const auto end_of_receiver = [](i64 row, DType dtype) {
+  const auto end_of_receiver = [](i64 number, DType dtype) {
     return run_ranks(2, {20s, false}, [&](Fabric& fabric) {
       std::vector<float> x(4);
       if (fabric.rank() == 0)
         fabric.run({0, {0, 1}}, {"t", 7, {send(1, block_of(x))}});
       else
-        fabric.run({0, {0, 1}}, {"t", row, {recv(0, block_of(x), true, dtype)}});
+        fabric.run({0, {0, 1}}, {"t", number, {recv(0, block_of(x), true, dtype)}});
     })[1];
   };
   EXPECT_EQ(end_of_receiver(7, DType::f32), "");
   EXPECT_THAT(end_of_receiver(8, DType::f32),
-              HasSubstr("expects row 8, 16 bytes, f32 from rank 0, which sends row 7, 16 bytes, f32"));
+              HasSubstr("expects transaction 8, 16 bytes, f32 from rank 0, which sends transaction 7, 16 bytes, f32"));
   EXPECT_THAT(end_of_receiver(7, DType::bf16),
-              HasSubstr("expects row 7, 16 bytes, bf16 from rank 0, which sends row 7, 16 bytes, f32"));
+              HasSubstr("expects transaction 7, 16 bytes, bf16 from rank 0, which sends transaction 7, 16 bytes, f32"));
 }
 
 TEST(ThreadFabric, AbortWakesSendersAndReceiversAndLaterCallsThrowTheFirstReason) {
@@ -210,15 +211,15 @@ TEST(ThreadFabric, StrictModeRefusesFallingRowsAndWrittenSends) {
   std::vector<float> x(4);
   const auto fabric = [] { return std::move(thread_fabrics(2, two_hosts(2), kStrict)[0]); };
   const Channel channel{5, {0, 1}};
-  const auto rows = fabric();
-  rows->run(channel, {"first", 7, {}});
-  rows->run(channel, {"same", 7, {}});
-  rows->run({6, {0, 1}}, {"other channel", 1, {}});
+  const auto ordered = fabric();
+  ordered->run(channel, {"first", 7, {}});
+  ordered->run(channel, {"same", 7, {}});
+  ordered->run({6, {0, 1}}, {"other channel", 1, {}});
   try {
-    rows->run(channel, {"back", 6, {}});
+    ordered->run(channel, {"back", 6, {}});
     FAIL();
   } catch (const InternalError& error) {
-    EXPECT_STREQ(error.what(), "rank 0: \"back\" has row 6 on channel 5 after row 7");
+    EXPECT_STREQ(error.what(), "rank 0: \"back\" has number 6 on channel 5 after number 7");
   }
   try {
     fabric()->run(channel, {"swap", 1, {send(1, block_of(x)), recv(1, block_of(x))}});

@@ -323,7 +323,7 @@ TEST(Memory, WithinABudgetIsTheHighestPeakAndOneRankBeyondItIsEnough) {
   const batch::StepPlan plan = level_step(plans, 3);
   const ir::Program program = assemble(plan, plans, {});
   const std::vector<MemoryPeak> peaks = predict_all(program, plan, plans, ExecutionOrder::worst);
-  const auto [fullest, highest] = rank_with_highest_peak(program, plan, plans);
+  const auto [rank, highest] = rank_with_highest_peak(program, plan, plans);
   BudgetCheck enough(plan, plans, highest.total), less(plan, plans, highest.total - 1);
   EXPECT_EQ(less.may_fit(program), peaks[0].total < highest.total) << "rank 0 is asked first";
   for (int again = 0; again < 2; ++again) {

@@ -66,7 +66,7 @@ TEST(JobToml, sections_stand_in_reading_order_with_exact_values) {
   EXPECT_THAT(text, HasSubstr("memory_budget = \"16 GiB\"\n"));
   EXPECT_THAT(text, HasSubstr("rope_theta = 10000.0\nrope_scaling.type = \"llama3\"\nrope_scaling.factor = 0.0\n"));
   EXPECT_THAT(text, HasSubstr("timeout = \"30 s\"\n"));
-  EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, ulysses = 1, ring = "
+  EXPECT_THAT(text, HasSubstr("[[bucket]]\nmax_length = 512\nstrategy = { dp = 4, tp = 1, pp = 1, ring = 1, ulysses = "
                               "1, depth = 1, inner = 1, inside = \"data\", head_layers = 0, name = "
                               "\"4,1,1\", "
                               "recompute = \"gathers\", schedule = "

@@ -53,9 +53,9 @@ TEST(ScheduleJson, the_page_has_a_line_per_stage_as_the_document_shows) {
 }
 
 TEST(ScheduleJson, chunks_and_placement_are_read) {
-  const auto made = schedule_from_json(
-      R"({"micro_batches": 1, "chunks": 2, "placement": "v", "stages": ["F0 F0.1 B0.1 B0 W0 W0.1", " F0  F0.1 BW0.1\n BW0 "]})",
-      "s.json");
+  const auto made = schedule_from_json(R"({"micro_batches": 1, "chunks": 2, "placement": "v",)"
+                                       R"( "stages": ["F0 F0.1 B0.1 B0 W0 W0.1", " F0  F0.1 BW0.1\n BW0 "]})",
+                                       "s.json");
   EXPECT_EQ(made.chunks, 2);
   EXPECT_EQ(made.placement, schedule::Placement::v);
   EXPECT_EQ(made.order[1][2], (schedule::Item{Pass::BW, 1, 0}));

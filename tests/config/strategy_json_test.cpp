@@ -60,7 +60,7 @@ TEST(StrategyJson, a_strategy_survives_printing_and_reading) {
   const Strategy plain = strategy_from_spec("2,4,2", 16, 32);
   EXPECT_EQ(strategy_from_json(to_json(plain), "s.json"), plain);
   Strategy by_hand = plain;
-  by_hand.order = {.order = schedule::schedule(schedule::Kind::gpipe, 2, 3), .mbs = 3};
+  by_hand.order = schedule::gpipe(2, 3);
   EXPECT_EQ(strategy_from_json(to_json(by_hand), "s.json"), by_hand);
 }
 

@@ -38,11 +38,13 @@ TEST(StrategyText, is_printed_in_a_fixed_order_without_defaults) {
   EXPECT_EQ(again("1,1,1"), "1,1,1");
   EXPECT_EQ(again("zero=1,dp=2"), "2,1,1");
   EXPECT_EQ(again("ulysses=4,tp=2"), "tp=2,ulysses=4");
-  EXPECT_EQ(again("inner=2,depth=3,ulysses=4,tp=2"), "tp=2,ulysses=4,depth=3,inner=2");
+  EXPECT_EQ(again("inner=2,depth=3,ulysses=4,tp=2,ring=2"), "tp=2,ring=2,ulysses=4,depth=3,inner=2");
+  EXPECT_EQ(again("packing=stream,head_layers=2,inside=pipeline,pp=2"),
+            "pp=2,inside=pipeline,head_layers=2,packing=stream");
   EXPECT_EQ(again("recompute=full,chunks=3,schedule=interleaved,zero=0,pp=2,activation_cap=5,micro_batch_tokens=9,"
                   "paired=true,micro_batch_sequences=2,sequence_parallel=false,dp=3"),
             "dp=3,pp=2,zero=0,schedule=interleaved,chunks=3,activation_cap=5,recompute=full,micro_batch_tokens=9,"
-            "micro_batch_sequences=2,paired=true,sequence_parallel=false");
+            "micro_batch_sequences=2,sequence_parallel=false,paired=true");
   for (const char* text :
        {"2,4,2", "tp=2,ulysses=4", "dp=3,pp=2,zero=0,schedule=zb-v,recompute=full", "zero=0", "dp=2,packing=stream",
         "ring=4,ring_degree=uniform", "dp=4,zero=3,every=4", "depth=2,every=3,schedule=zb-v", "ring=4,exchange=ring",
@@ -67,7 +69,7 @@ TEST(StrategyText, names_the_key_that_is_wrong) {
   EXPECT_EQ(error("cp=2"),
             "strategy \"cp=2\" has an unknown key \"cp\". Documents are divided over ranks by ring, ulysses or both.");
   EXPECT_THAT(error("outer-ranks=4"),
-              HasSubstr("Known are dp, tp, pp, ulysses, ring, depth, inner, zero, every, schedule,"));
+              HasSubstr("Known are dp, tp, pp, ring, ulysses, depth, inner, zero, every, schedule,"));
   EXPECT_EQ(error("dp=2,4"), "strategy \"dp=2,4\" has \"4\" between its keys. Write every part as key=value.");
   EXPECT_EQ(error("dp=0"), "strategy \"dp=0\" has dp = \"0\": a number of at least 1 is needed.");
   EXPECT_THAT(error("tp=2x"), HasSubstr("has tp = \"2x\": a number of at least 1 is needed."));

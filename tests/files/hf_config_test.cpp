@@ -316,7 +316,8 @@ TEST(ToHfConfig, is_read_back_the_same) {
 TEST(ToHfConfig, keeps_the_keys_that_the_model_came_with_except_where_it_changed) {
   const std::string before = R"({"model_type": "llama", "architectures": ["LlamaModel"], "hidden_size": 64,
     "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 131, "pretraining_tp": 2,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "eos_token_id": [1, 2], "torch_dtype": "bfloat16"})";
+    "rope_parameters": {"rope_type": "default", "rope_theta": 5e5}, "eos_token_id": [1, 2],
+    "torch_dtype": "bfloat16"})";
   ModelConfig model = parse(before);
   const json same = json::parse(to_hf_config(model, DType::f32, before));
   json expected = json::parse(before);

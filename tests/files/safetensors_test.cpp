@@ -30,7 +30,8 @@ std::string refusal(const std::string& header, size_t data_bytes) {
 TEST(ParseHeader, reads_types_shapes_places_and_metadata) {
   const std::string header =
       R"({"__metadata__":{"format":"pt"},"b":{"dtype":"BF16","shape":[2,3],"data_offsets":[8,20]},)"
-      R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},"none":{"dtype":"I32","shape":[0,4],"data_offsets":[8,8]}})";
+      R"("a":{"dtype":"F64","shape":[],"data_offsets":[0,8]},)"
+      R"("none":{"dtype":"I32","shape":[0,4],"data_offsets":[8,8]}})";
   const TensorHeader parsed = parse(file_with(header, 20));
   const i64 begin = 8 + static_cast<i64>(header.size());
   EXPECT_EQ(parsed.metadata.at("format"), "pt");
@@ -103,16 +104,14 @@ TEST(ParseHeader, refuses_a_shape_that_does_not_fit_its_bytes) {
 }
 
 TEST(ParseHeader, refuses_overlaps_holes_and_bytes_at_the_end) {
-  EXPECT_THAT(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
-          12),
-      HasSubstr(R"(tensor "b" starts at data byte 4, the tensor before it ends at 8: they overlap.)"));
-  EXPECT_THAT(
-      refusal(
-          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
-          12),
-      HasSubstr("there is a hole"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                      R"("b":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+                      12),
+              HasSubstr(R"(tensor "b" starts at data byte 4, the tensor before it ends at 8: they overlap.)"));
+  EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                      R"("b":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                      12),
+              HasSubstr("there is a hole"));
   EXPECT_THAT(refusal(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", 7),
               HasSubstr("3 bytes follow the last tensor"));
 }

@@ -6,12 +6,12 @@
 #include <map>
 #include <set>
 
-#include "ir/operators/activation.hpp"
 #include "ir/operators/add.hpp"
 #include "ir/operators/embedding.hpp"
 #include "ir/operators/head.hpp"
 #include "ir/operators/linear.hpp"
-#include "ir/operators/norm.hpp"
+#include "ir/operators/rms_norm.hpp"
+#include "ir/operators/swiglu.hpp"
 #include "layout_query.hpp"
 
 namespace switchyard::ir {

@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "ir/operators/activation.hpp"
+#include "ir/operators/gelu.hpp"
 #include "ir/operators/head.hpp"
 #include "layout_query.hpp"
 

@@ -2,9 +2,10 @@
 
 #include <gmock/gmock.h>
 
-#include "ir/operators/activation.hpp"
-#include "ir/operators/norm.hpp"
+#include "ir/operators/gelu.hpp"
+#include "ir/operators/rms_norm.hpp"
 #include "ir/operators/rope.hpp"
+#include "ir/operators/swiglu.hpp"
 #include "layout_query.hpp"
 
 namespace switchyard::ir {

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "fixtures.hpp"
-#include "ir/operators/activation.hpp"
+#include "ir/operators/gelu.hpp"
 #include "models/build.hpp"
 
 namespace switchyard::models {

@@ -37,7 +37,7 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << text;
         EXPECT_LE(p.model.micro_batches_bound(shape, capacity, range), seconds) << text;
         Shape other{shape.placement, shape.recompute};
-        other.placement.order = Order::data_inside;
+        other.placement.inside = config::Inside::data;
         if (shape.splits_gradients()) other.schedule = config::ScheduleKind::zero_bubble;
         if (shape.blockwise()) {
           other.schedule = shape.schedule;

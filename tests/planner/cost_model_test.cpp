@@ -77,7 +77,7 @@ TEST(CostModel, takes_what_the_simulator_takes) {
   const std::vector<i64> lengths = {1024, 1024, 512, 512, 512, 512, 1024};
   for (const Placement& p :
        {Placement{1, outer(1), 1}, Placement{1, outer(2), 1}, Placement{1, outer(1), 2}, Placement{1, outer(2), 2},
-        Placement{1, outer(1), 4}, Placement{1, outer(1), 2, Order::data_inside, 2}})
+        Placement{1, outer(1), 4}, Placement{1, outer(1), 2, config::Inside::data, 2}})
     for (const config::Recompute recompute : {config::Recompute::none, config::Recompute::full})
       for (const config::ScheduleKind schedule : {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe}) {
         cluster::Hardware hardware = Case::hardware(p.ranks(), 50e9, 1);
@@ -140,7 +140,7 @@ TEST(CostModel, takes_what_the_simulator_takes_on_devices_that_slow_each_other) 
     const Case one(4, {lengths}, 1e18, speedup);
     for (const Placement& p : {Placement{1, outer(1), 1}, Placement{1, outer(1), 2}, Placement{1, outer(1), 4},
                                Placement{2, outer(1), 2}, Placement{4, outer(1), 1}, Placement{1, outer(2), 2},
-                               Placement{2, outer(2), 1}, Placement{1, outer(1), 2, Order::data_inside, 0, 2}}) {
+                               Placement{2, outer(2), 1}, Placement{1, outer(1), 2, config::Inside::data, 0, 2}}) {
       const bool chunks = p.chunks > 1;
       const Shape shape{p, config::Recompute::none,
                         chunks ? config::ScheduleKind::interleaved : config::ScheduleKind::one_f_one_b};

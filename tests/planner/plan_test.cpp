@@ -114,8 +114,7 @@ TEST(Plan, settings_that_the_model_does_not_know_make_no_choice) {
        [](config::Strategy& s) {
          s.splits = {{"lm_head.weight", {}}};
        }},
-      {"a hand-written schedule",
-       [](config::Strategy& s) { s.order.order = schedule::schedule(schedule::Kind::gpipe, 2, 64); }},
+      {"a hand-written schedule", [](config::Strategy& s) { s.order.order = schedule::gpipe(2, 64).order; }},
   };
   for (const auto& [what, change] : unknown) {
     std::vector<config::Bucket> buckets = {{4096, {}, config::strategy_from_spec("1,2,2", 4, 4)}};

@@ -102,7 +102,7 @@ class Exhaustive {
         const auto known = std::ranges::find(placements_, p);
         candidates_[range].push_back(
             {range,
-             {p.dp, mesh_key(p.mesh), p.pp, p_.hardware.hosts > 1 && p.order == Order::pipeline_inside},
+             {p.dp, mesh_key(p.mesh), p.pp, p_.hardware.hosts > 1 && p.inside == config::Inside::pipeline},
              p_.model.seconds(shape, capacity, range),
              p_.model.need(shape, capacity, range).total(),
              static_cast<size_t>(known - placements_.begin()),

@@ -67,7 +67,7 @@ TEST(Space, zeropp_comes_where_parameters_are_gathered_in_blocks_of_three_sizes)
   EXPECT_TRUE(found({.stage_ranks = {2}, .pp = {1}}, 4).empty()) << "with one stage it is ZeRO-3";
   const SpaceLimits depths{.stage_ranks = {2}, .pp = {3}, .axes = {layout::StageAxis::depth}};
   for (const auto& [chunks, every, zero] : found(depths, 12)) EXPECT_EQ(zero, 1) << "depth gathers anyway";
-  const Shape shape{{2, {}, 3, Order::data_inside, 0, 2, schedule::Placement::loop, 3},
+  const Shape shape{{2, {}, 3, config::Inside::data, 0, 2, schedule::Placement::loop, 3},
                     config::Recompute::gathers,
                     config::ScheduleKind::zeropp,
                     0,
@@ -239,13 +239,13 @@ TEST(Space, keeping_what_is_gathered_is_a_choice_where_something_is) {
 
 TEST(Space, layers_are_spread_evenly_but_for_the_head) {
   EXPECT_THAT(layers_of_positions({1, {}, 4}, 10), ElementsAre(3, 3, 2, 2));
-  EXPECT_THAT(layers_of_positions({1, {}, 4, Order::data_inside, 2}, 10), ElementsAre(3, 3, 3, 1));
-  EXPECT_THAT(layers_of_positions({1, {}, 3, Order::data_inside, 2}, 3), ElementsAre(1, 1, 1))
+  EXPECT_THAT(layers_of_positions({1, {}, 4, config::Inside::data, 2}, 10), ElementsAre(3, 3, 3, 1));
+  EXPECT_THAT(layers_of_positions({1, {}, 3, config::Inside::data, 2}, 3), ElementsAre(1, 1, 1))
       << "none is left without";
 }
 
 TEST(Space, orders_tell_who_is_next) {
-  const Placement data{2, outer(2), 2}, pipeline{2, outer(2), 2, Order::pipeline_inside};
+  const Placement data{2, outer(2), 2}, pipeline{2, outer(2), 2, config::Inside::pipeline};
   EXPECT_THAT((std::vector{first_rank(data, 0, 0), first_rank(data, 1, 0), first_rank(data, 0, 1)}),
               ElementsAre(0, 2, 4));
   EXPECT_THAT((std::vector{first_rank(pipeline, 0, 0), first_rank(pipeline, 1, 0), first_rank(pipeline, 0, 1)}),
@@ -253,7 +253,8 @@ TEST(Space, orders_tell_who_is_next) {
 }
 
 TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
-  const Shape shape{{2, outer(2), 2, Order::pipeline_inside, 2}, config::Recompute::full, config::ScheduleKind::gpipe};
+  const Shape shape{
+      {2, outer(2), 2, config::Inside::pipeline, 2}, config::Recompute::full, config::ScheduleKind::gpipe};
   const config::Strategy strategy = strategy_of(shape, 6, 512);
   EXPECT_EQ(strategy.recompute, config::Recompute::full);
   EXPECT_EQ(strategy.schedule, config::ScheduleKind::gpipe);

@@ -96,7 +96,7 @@ TEST(Transfers, a_rank_that_sends_is_busy_as_well) {
 // The first stage is on ranks 0 and 2, the second one on 1 and 3; layers are at home on one rank each.
 TEST(Transfers, a_rank_that_waits_makes_others_wait) {
   Case one(1, 4);
-  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, outer(1), 2, Order::pipeline_inside}, {{1, outer(1), 4}}),
+  EXPECT_NEAR(one.transfers.moves(std::nullopt, {2, outer(1), 2, config::Inside::pipeline}, {{1, outer(1), 4}}),
               (kModel + 2 * kLayer) * 2 / kInside, 1e-12)
       << "the inner layers are sent to two ranks, and rank 2 sends its layer when it has got those of the first stage";
 }
@@ -276,8 +276,8 @@ TEST(Transfers, copies_at_home_lack_nothing_and_wait_for_the_sums) {
 }
 
 TEST(Transfers, posts_are_those_of_the_ranks) {
-  for (const Order order : {Order::data_inside, Order::pipeline_inside}) {
-    const Placement p{2, outer(2), 3, order};
+  for (const config::Inside inside : {config::Inside::data, config::Inside::pipeline}) {
+    const Placement p{2, outer(2), 3, inside};
     for (int rank = 0; rank < p.ranks(); ++rank) {
       const Post post = post_of(p, rank).value();
       EXPECT_EQ(first_rank(p, post.replica, post.stage) + post.place, rank);

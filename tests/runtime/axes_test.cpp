@@ -147,7 +147,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "tp=2,ring=2,sequence_parallel=false", "tp=2,ring=2,inner=2", "tp=8,ring=2", "dp=2,ring=2",
                     "dp=2,ring=2,zero=0", "ring=2,depth=2", "pp=2,ring=2", "pp=2,ring=2,inside=pipeline,recompute=full",
                     "pp=2,ring=2,schedule=zero-bubble,recompute=selective", "tp=2,pp=2,ring=2,schedule=zb-v",
-                    "pp=2,ring=2,schedule=interleaved", "tp=2,ulysses=2,ring=2", "dp=2,tp=2,ring=2,recompute=selective",
+                    "pp=2,ring=2,schedule=interleaved", "tp=2,ring=2,ulysses=2", "dp=2,tp=2,ring=2,recompute=selective",
                     "ring=4,zero=2", "ring=2,zero=3", "dp=2,ring=2,zero=3", "dp=2,ring=2,depth=2,zero=2",
                     "pp=2,ring=3,zero=2", "ring=3 + dp=2,tp=2"),
     [](const auto& p) { return "Case" + std::to_string(p.index); });
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "tp=8,ring=2,exchange=ring", "dp=2,ring=2,zero=0,exchange=ring", "ring=2,depth=2,exchange=ring",
                     "pp=2,ring=2,inside=pipeline,recompute=full,exchange=ring",
                     "pp=2,ring=2,schedule=zero-bubble,recompute=selective,exchange=ring",
-                    "tp=2,pp=2,ring=2,schedule=zb-v,exchange=ring", "tp=2,ulysses=2,ring=2,exchange=ring",
+                    "tp=2,pp=2,ring=2,schedule=zb-v,exchange=ring", "tp=2,ring=2,ulysses=2,exchange=ring",
                     "ring=4,ring_degree=uniform,zero=2,exchange=ring", "dp=2,ring=2,zero=3,exchange=ring",
                     "ring=3,exchange=ring + dp=2,tp=2", "tp=2,ring=4,packing=stream,exchange=ring"),
     [](const auto& p) { return "Case" + std::to_string(p.index); });

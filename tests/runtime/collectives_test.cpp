@@ -38,10 +38,10 @@ TEST(Collectives, GoOnBesideWhoLaunchedThem) {
     Collectives collectives(&stream);
     const at::Tensor part = whole.narrow(0, kT / 2 * inner.rank(), kT / 2);
     const at::Tensor first = one.output(inner.rank()), second = one.output(inner.rank());
-    i64 row = 0;
+    i64 number = 0;
     EXPECT_FALSE(
-        collectives.launch(0, one.call(fabric, part, first, row), false));  // comes back though nothing is sent yet
-    EXPECT_FALSE(collectives.launch(1, one.call(fabric, part, second, row), true)) << "behind the other one";
+        collectives.launch(0, one.call(fabric, part, first, number), false));  // comes back though nothing is sent yet
+    EXPECT_FALSE(collectives.launch(1, one.call(fabric, part, second, number), true)) << "behind the other one";
     gate.set_value();
     for (const size_t instr : {0, 1}) {
       const auto times = collectives.wait(instr);
@@ -60,11 +60,11 @@ TEST(Collectives, RunOnTheSpotWhereNothingRunsBesideThem) {
     OneReshard one(kRows, kWhole, {0, 0});
     Stream stream([] {});
     const at::Tensor part = whole.narrow(0, kT / 2 * fabric.rank(), kT / 2);
-    i64 row = 0;
+    i64 number = 0;
     for (const bool has_stream : {true, false}) {
       Collectives collectives(has_stream ? &stream : nullptr);
       const at::Tensor out = one.output(fabric.rank());
-      EXPECT_TRUE(collectives.launch(0, one.call(fabric, part, out, row), has_stream));
+      EXPECT_TRUE(collectives.launch(0, one.call(fabric, part, out, number), has_stream));
       EXPECT_TRUE(out.equal(whole));
       EXPECT_FALSE(collectives.wait(0));
     }
@@ -80,8 +80,8 @@ TEST(Collectives, ThatFailTellWhoWaits) {
     Stream stream([] {});
     Collectives collectives(&stream);
     const at::Tensor part = wave({kT / 2, kH}, 1), out = one.output(fabric.rank());
-    i64 row = 0;
-    collectives.launch(0, one.call(fabric, part, out, row), false);
+    i64 number = 0;
+    collectives.launch(0, one.call(fabric, part, out, number), false);
     EXPECT_THROW(
         {
           try {

@@ -75,7 +75,7 @@ const std::vector<Job>& jobs() {
                                          {{"dp=2,depth=2"}},
                                          {{"1,4,1"}, {kLongest}, 4, 2},
                                          {{"tp=4,inner=2"}},
-                                         {{"ulysses=2,ring=2"}},
+                                         {{"ring=2,ulysses=2"}},
                                          {{"ring=4"}, {kLongest}, 4, 2},
                                          {{"ring=4,exchange=ring"}, {kLongest}, 4, 2},
                                          {{"dp=4"}, {kLongest}, 4, 1, 0},
@@ -133,7 +133,7 @@ class CountingFabric final : public comm::ForwardingFabric {
     const std::lock_guard lock(counts_.mutex);
     for (const comm::Op& op : transaction.ops)
       if (op.kind == comm::Op::Kind::send)
-        counts_.bytes[{transaction.name, static_cast<int>(transaction.row % (1ll << 24))}] += op.block.bytes();
+        counts_.bytes[{transaction.name, static_cast<int>(transaction.number % (1ll << 24))}] += op.block.bytes();
   }
 
  private:

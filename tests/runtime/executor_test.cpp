@@ -83,7 +83,7 @@ auto watched(WatchedFabric::Before before) {
 WatchedFabric::Before late(unsigned seed) {
   return [seed](int rank, const comm::Transaction& transaction) {
     const size_t mixed =
-        std::hash<std::string>{}(fmt::format("{} {} {} {}", seed, rank, transaction.name, transaction.row));
+        std::hash<std::string>{}(fmt::format("{} {} {} {}", seed, rank, transaction.name, transaction.number));
     if (mixed % 2 == 0) std::this_thread::sleep_for(std::chrono::microseconds(mixed / 2 % 1000));
   };
 }

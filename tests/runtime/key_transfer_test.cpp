@@ -76,7 +76,7 @@ std::vector<Result> run(const batch::MicroBatch& mb, DType type, DType state, co
     Stream stream([] {});
     ReplicaLink link{.fabric = &fabric, .channel = {}};
     link.ring = {.channel = {7, {0, 1, 2}},
-                 .row = &number,
+                 .number = &number,
                  .peers = {0, 1, 2},
                  .stream = way.beside ? &stream : nullptr,
                  .exchanged = [&](const Flight::Times& times) {

@@ -38,13 +38,13 @@ struct OneReshard {
   at::Tensor output(int rank) const {
     return empty(ir::local_size(stage.buffers[1], rank, stage.replica.size(), {kT}), DType::f64, at::kCPU);
   }
-  /// row: of the last transaction.
-  KernelCall call(comm::Fabric& fabric, const at::Tensor& in, const at::Tensor& out, i64& row) {
+  /// number: of the last transaction.
+  KernelCall call(comm::Fabric& fabric, const at::Tensor& in, const at::Tensor& out, i64& number) {
     replica = {.fabric = &fabric,
                .channel = {},
-               .row = nullptr,
+               .number = nullptr,
                .collectives = {5, stage.replica.ranks},
-               .collective_row = &row,
+               .collective_number = &number,
                .pattern = 0,
                .stream = nullptr};
     return {instr, stage, fabric.rank(), {in}, {out}, feeds, rope, replica, DType::f64};

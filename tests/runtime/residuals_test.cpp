@@ -82,7 +82,7 @@ const std::vector<Case>& cases() {
                                            {{"dp=4"}, {kLongest}, 1, 3},
                                            {{"dp=2,pp=2"}, {kLongest}, 1, 3},
                                            {{"dp=2,depth=2"}},
-                                           {{"ulysses=2,ring=2"}},
+                                           {{"ring=2,ulysses=2"}},
                                            {{"1,2,2", "4,1,1"}, {kLongest, 10}, 2},
                                            {{"dp=4", "2,2,1"}, {kLongest, 10}, 1, 3}};
   return kCases;

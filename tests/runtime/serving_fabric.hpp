@@ -34,7 +34,7 @@ class ServingFabric final : public comm::ForwardingFabric {
   bool serves_any() const override { return !groups_.empty(); }
 
   void run(const comm::Channel& channel, const comm::Transaction& transaction) override {
-    comm::Transaction messages{transaction.name, transaction.row, transaction.ops};
+    comm::Transaction messages{transaction.name, transaction.number, transaction.ops};
     for (const comm::Collective& c : transaction.collectives) {
       add(messages.ops, c);
       const std::lock_guard lock(seen_.mutex);

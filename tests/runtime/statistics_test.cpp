@@ -4,7 +4,7 @@
 
 #include "../standin/device.hpp"
 #include "bindings/one_call.hpp"
-#include "ir/operators/norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 
 namespace switchyard::runtime {
 namespace {
@@ -13,12 +13,12 @@ namespace {
 template <class Visit>
 void on_four_ranks(const std::vector<int>& cuts, const Visit& visit) {
   const auto ends = comm::run_ranks(4, {}, [&](comm::Fabric& fabric) {
-    i64 row = 0;
+    i64 number = 0;
     OneCall one(std::make_shared<ir::RmsNorm>(0.5, 0));
     one.stage.replica = {{{"outer", 2}, {"inner", 2}}, {0, 1, 2, 3}};
     one.instr.in = {one.buffer(wave({3, 4}, 1)), one.buffer(wave({4}, 2))};
     one.stage.buffers[0].layout.split[1] = cuts;
-    const ReplicaLink replica{&fabric, {7, {0, 1, 2, 3}}, &row};
+    const ReplicaLink replica{&fabric, {7, {0, 1, 2, 3}}, &number};
     const KernelCall call{one.instr, one.stage, fabric.rank(), {}, {}, one.feeds, one.rope, replica, DType::f64};
     visit(StatisticRanks(call), fabric);
   });

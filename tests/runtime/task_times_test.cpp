@@ -95,9 +95,9 @@ TEST(TaskTimes, AMeetingOfAllRanksIsWaiting) {
   TaskTimes times(7, norm, 0, device());
   times.start();
   work();
-  times.meet();
+  times.begin_collective();
   std::this_thread::sleep_for(kLate);
-  times.part();
+  times.end_collective();
   times.end();
   wait_for_device(device());
   StepTimes sums;

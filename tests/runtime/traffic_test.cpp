@@ -30,7 +30,7 @@ class RecordingFabric final : public comm::ForwardingFabric {
     const std::lock_guard lock(sent_.mutex);
     const bool sum = transaction.name.starts_with("norm") || transaction.name.starts_with("softmax");
     if (sum) sent_.names_of_sums.insert(transaction.name);
-    const int id = static_cast<int>(transaction.row % (1ll << 24));
+    const int id = static_cast<int>(transaction.number % (1ll << 24));
     Traffic& to = sum                                                             ? sent_.sums
                   : transaction.name.starts_with("reshard ")                      ? sent_.reshards
                   : transaction.name.find("keys and values") != std::string::npos ? sent_.keys

@@ -38,7 +38,7 @@ TEST(Interleaved, idle_time_falls_to_that_of_one_chunk) {
   }
 }
 
-TEST(Interleaved, one_chunk_is_1f1b) { EXPECT_EQ(interleaved(4, 7, 1).order, schedule(Kind::one_f_one_b, 4, 7)); }
+TEST(Interleaved, one_chunk_is_1f1b) { EXPECT_EQ(interleaved(4, 7, 1), one_f_one_b(4, 7)); }
 
 TEST(Interleaved, senseless_numbers_are_refused) {
   EXPECT_THROW(interleaved(0, 1, 1), InternalError);

@@ -17,14 +17,11 @@ Costs equal(double f, double b, double w, double send = 0) {
   return {.at = {{Seconds{f}, Seconds{b}, Seconds{w}}}, .send = Seconds{send}};
 }
 
-Schedule plain(Kind kind, int stages, int mbs) { return {.order = schedule(kind, stages, mbs), .mbs = mbs}; }
-
 TEST(Replay, one_f_one_b_idles_for_p_minus_1_micro_batches) {
-  EXPECT_EQ(replay(plain(Kind::one_f_one_b, 8, 32), equal(1, 1, 1)).worst_idle(), Seconds{21});
-  EXPECT_EQ(replay(plain(Kind::one_f_one_b, 8, 32), equal(1000, 1050, 900)).worst_idle(), Seconds{20650});
+  EXPECT_EQ(replay(one_f_one_b(8, 32), equal(1, 1, 1)).worst_idle(), Seconds{21});
+  EXPECT_EQ(replay(one_f_one_b(8, 32), equal(1000, 1050, 900)).worst_idle(), Seconds{20650});
   for (int stages = 1; stages <= 8; ++stages) {
-    EXPECT_EQ(replay(plain(Kind::one_f_one_b, stages, 2 * stages), equal(1, 1, 1)).worst_idle(),
-              Seconds{3.0 * (stages - 1)});
+    EXPECT_EQ(replay(one_f_one_b(stages, 2 * stages), equal(1, 1, 1)).worst_idle(), Seconds{3.0 * (stages - 1)});
   }
 }
 
@@ -53,7 +50,7 @@ TEST(Replay, neighbouring_chunks_on_a_stage_send_nothing) {
 }
 
 TEST(Replay, nothing_to_do_takes_no_time) {
-  const Timing timing = replay(plain(Kind::gpipe, 3, 0), equal(1, 1, 1));
+  const Timing timing = replay(gpipe(3, 0), equal(1, 1, 1));
   EXPECT_EQ(timing.makespan, Seconds{0});
   EXPECT_EQ(timing.worst_idle(), Seconds{0});
   EXPECT_EQ(timing.longest_stage(), Seconds{0});
@@ -62,7 +59,7 @@ TEST(Replay, nothing_to_do_takes_no_time) {
 TEST(Replay, senseless_times_are_refused) {
   const auto error = [](const Costs& costs) {
     try {
-      replay(plain(Kind::gpipe, 3, 1), costs);
+      replay(gpipe(3, 1), costs);
     } catch (const InternalError& error) {
       return std::string(error.what());
     }

@@ -25,7 +25,7 @@ std::string error_of(const Order& order) {
 }
 
 TEST(Schedule, one_f_one_b_of_four_stages_and_eight_micro_batches_is_the_published_order) {
-  const Order order = schedule(Kind::one_f_one_b, 4, 8);
+  const Order order = one_f_one_b(4, 8).order;
   ASSERT_EQ(order.size(), 4u);
   EXPECT_EQ(to_string(order[0]), "F0 F1 F2 F3 BW0 F4 BW1 F5 BW2 F6 BW3 F7 BW4 BW5 BW6 BW7");
   EXPECT_EQ(to_string(order[1]), "F0 F1 F2 BW0 F3 BW1 F4 BW2 F5 BW3 F6 BW4 F7 BW5 BW6 BW7");
@@ -34,15 +34,14 @@ TEST(Schedule, one_f_one_b_of_four_stages_and_eight_micro_batches_is_the_publish
 }
 
 TEST(Schedule, gpipe_runs_all_forwards_first_on_every_stage) {
-  for (const std::vector<Item>& stage : schedule(Kind::gpipe, 3, 3))
-    EXPECT_EQ(to_string(stage), "F0 F1 F2 BW0 BW1 BW2");
+  for (const std::vector<Item>& stage : gpipe(3, 3).order) EXPECT_EQ(to_string(stage), "F0 F1 F2 BW0 BW1 BW2");
 }
 
 TEST(Schedule, every_item_runs_once_and_every_order_verifies) {
-  for (const Kind kind : {Kind::gpipe, Kind::one_f_one_b}) {
+  for (const auto schedule_of : {gpipe, one_f_one_b}) {
     for (int stages = 1; stages <= 6; ++stages) {
       for (int mbs = 0; mbs <= 9; ++mbs) {
-        const Order order = schedule(kind, stages, mbs);
+        const Order order = schedule_of(stages, mbs).order;
         EXPECT_NO_THROW(verify(order)) << stages << " stages, " << mbs << " micro-batches";
         for (const std::vector<Item>& items : order) {
           std::set<std::tuple<Pass, int, int>> seen;
@@ -56,10 +55,10 @@ TEST(Schedule, every_item_runs_once_and_every_order_verifies) {
 }
 
 TEST(Schedule, one_f_one_b_keeps_p_minus_s_micro_batches_and_gpipe_all) {
-  EXPECT_THAT(peak_in_flight(schedule(Kind::one_f_one_b, 4, 8)), ElementsAre(4, 3, 2, 1));
-  EXPECT_THAT(peak_in_flight(schedule(Kind::one_f_one_b, 4, 2)), ElementsAre(2, 2, 2, 1));
-  EXPECT_THAT(peak_in_flight(schedule(Kind::gpipe, 4, 8)), ElementsAre(8, 8, 8, 8));
-  EXPECT_THAT(peak_in_flight(schedule(Kind::gpipe, 2, 0)), ElementsAre(0, 0));
+  EXPECT_THAT(peak_in_flight(one_f_one_b(4, 8).order), ElementsAre(4, 3, 2, 1));
+  EXPECT_THAT(peak_in_flight(one_f_one_b(4, 2).order), ElementsAre(2, 2, 2, 1));
+  EXPECT_THAT(peak_in_flight(gpipe(4, 8).order), ElementsAre(8, 8, 8, 8));
+  EXPECT_THAT(peak_in_flight(gpipe(2, 0).order), ElementsAre(0, 0));
 }
 
 TEST(Schedule, an_activation_is_alive_until_its_weight_gradient) {
@@ -159,8 +158,8 @@ TEST(Schedule, memory_counts_activations_until_w_and_output_gradients_from_b_to_
 }
 
 TEST(Schedule, no_stages_or_negative_micro_batches_are_refused) {
-  EXPECT_THROW(schedule(Kind::gpipe, 0, 1), InternalError);
-  EXPECT_THROW(schedule(Kind::gpipe, 1, -1), InternalError);
+  EXPECT_THROW(gpipe(0, 1), InternalError);
+  EXPECT_THROW(gpipe(1, -1), InternalError);
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ double makespan(const Schedule& made, const Costs& costs) { return replay(made, 
 TEST(ZeroBubble, never_loses_to_1f1b_of_the_same_memory) {
   for (unsigned seed = 1; seed <= 150; ++seed) {
     const RandomPipeline p(seed);
-    const Schedule usual{.order = schedule(Kind::one_f_one_b, p.stages, p.mbs), .mbs = p.mbs};
+    const Schedule usual = one_f_one_b(p.stages, p.mbs);
     const Schedule made = zero_bubble(p.stages, p.mbs, p.stages, p.costs);
     EXPECT_NO_THROW(verify(made));
     EXPECT_LE(makespan(made, p.costs), makespan(usual, p.costs) * (1 + 1e-12)) << "seed " << seed;
@@ -145,7 +145,7 @@ TEST(ZeroBubble, never_loses_to_1f1b_of_the_same_memory) {
                             {Seconds{1.8}, Seconds{0}, Seconds{0.1}},
                             {Seconds{1.6}, Seconds{0.5}, Seconds{0.2}}},
                      .send = Seconds{0.5}};
-  const Schedule usual{.order = schedule(Kind::one_f_one_b, 3, 4), .mbs = 4};
+  const Schedule usual = one_f_one_b(3, 4);
   EXPECT_LE(makespan(zero_bubble(3, 4, 3, uneven), uneven), makespan(usual, uneven));
 }
 
@@ -188,8 +188,7 @@ TEST(ZeroBubble, a_heavy_last_stage_never_waits_once_it_works) {
   for (int stage = 0; stage < 4; ++stage) costs.at.push_back({Seconds{1}, Seconds{1.1}, Seconds{0.9}});
   costs.at[3] = {Seconds{1}, Seconds{1.1 + 1.6}, Seconds{0.9 + 0.8}};
   for (const int mbs : {4, 8, 12, 24, 48}) {
-    const Schedule made = zero_bubble(4, mbs, 4, costs),
-                   usual{.order = schedule(Kind::one_f_one_b, 4, mbs), .mbs = mbs};
+    const Schedule made = zero_bubble(4, mbs, 4, costs), usual = one_f_one_b(4, mbs);
     EXPECT_LT(makespan(made, costs), makespan(usual, costs) - 1) << mbs << " micro-batches";
     const Timing timing = replay(made, costs);
     EXPECT_EQ(timing.idle[3], Seconds{0}) << mbs << " micro-batches";

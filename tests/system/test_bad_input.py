@@ -502,8 +502,8 @@ def test_a_rank_that_has_another_run_folder_is_found_before_the_first_step(job, 
     processes = tiny.start_ranks([tiny.command(file, "--out", tmp_path / name) for name in ("run", "other")])
     errors = [process.communicate(timeout=tiny.HANG)[1] for process in processes]
     assert [process.returncode for process in processes] == [CLUSTER_ERROR, USER_ERROR], errors
-    told = (f'run.out = "{tmp_path / "other"}": rank 0\'s lock is not in this folder as this rank sees it, but each rank '
-            "writes a part of every checkpoint there. Name a folder that all hosts share, by its full path.")
+    told = (f'run.out = "{tmp_path / "other"}": rank 0\'s lock is not in this folder as this rank sees it, but each '
+            "rank writes a part of every checkpoint there. Name a folder that all hosts share, by its full path.")
     assert all(told in " ".join(error.split()) for error in errors), errors
     assert "step 1/" not in errors[0]
 

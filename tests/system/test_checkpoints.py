@@ -226,7 +226,8 @@ def test_a_killed_run_goes_on_with_what_its_codecs_had_lost(job, tmp_path):
 
 def test_three_buckets_go_on_with_what_their_codecs_had_lost(tmp_path, corpus):
     """A rank sends parts of a parameter of which none has all elements between them."""
-    job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "dp=2,depth=2,zero=3"), (30, "tp=4,inner=2"), (20, "tp=4")],
+    buckets = [(48, "dp=2,depth=2,zero=3"), (30, "tp=4,inner=2"), (20, "tp=4")]
+    job = tiny.write_job(tmp_path / "job.toml", corpus, buckets,
                          run={"ranks": 4, "home": 1, "steps": 4},
                          compression={"gradients": "fp8", "error_feedback": "on", "smallest": 0})
     whole = tiny.train(job, "--out", tmp_path / "whole")

@@ -95,7 +95,7 @@ def test_a_folder_is_a_model(tmp_path):
 
 
 WIDE = ["--model", "7b", "--ranks", "64", "--context", "32768", "--strategy",
-        "dp=2,tp=2,ulysses=2,ring=2,pp=2,depth=2,zero=2,schedule=interleaved"]
+        "dp=2,tp=2,ring=2,ulysses=2,pp=2,depth=2,zero=2,schedule=interleaved"]
 
 
 @pytest.mark.parametrize("words", [
@@ -108,7 +108,7 @@ def test_tables_fit_100_columns(job, words):
 
 def test_wide_tables_have_their_figures_and_name_all_ranks():
     shown = run("show", "plan", *WIDE)
-    assert re.search(r"^32768 +interleaved +gathers +32768 +64\n +dp=2,tp=2,pp=2,ulysses=2,ring=2,depth=2,zero=2,"
+    assert re.search(r"^32768 +interleaved +gathers +32768 +64\n +dp=2,tp=2,pp=2,ring=2,ulysses=2,depth=2,zero=2,"
                      r"schedule=interleaved$", shown, re.M), shown
     assert "; no memory budget\n" in shown
     [groups] = re.findall(r"^ranks((?: +group \d+)+)$", shown, re.M)
@@ -216,11 +216,11 @@ def test_a_person_who_waits_is_told_what_goes_on():
 
 
 def test_show_says_what_goes_on_until_it_prints():
-    words = [tiny.PROGRAM, "show", "plan", "--model", "7b", "--context", "4096", "--cluster", "h100-80g", "--ranks", "64",
-             "--strategy", "64,1,1", "--sequences", "64"]
+    words = [tiny.PROGRAM, "show", "plan", "--model", "7b", "--context", "4096", "--cluster", "h100-80g",
+             "--ranks", "64", "--strategy", "64,1,1", "--sequences", "64"]
     result = tiny.run(words, environment=tiny.ENVIRONMENT | {"SWITCHYARD_PROGRESS": "0.001"})
-    assert result.returncode == 0 and re.fullmatch(r"(show: planning transfers, \d+ s\n)+(show: assembling step 1, \d+ s"
-                                                   r"\n)+", result.stderr), result.stderr
+    assert result.returncode == 0, result.stderr
+    assert re.fullmatch(r"(show: planning transfers, \d+ s\n)+(show: assembling step 1, \d+ s\n)+", result.stderr)
     assert "each rank may use 76." in result.stdout and re.search(r"reached in +bucket 0\n", result.stdout)
 
 

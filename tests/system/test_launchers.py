@@ -14,8 +14,8 @@ TORCHRUN = Path(tiny.PYTHON).parent / "torchrun"
 JOBS = {2: [(48, "1,2,1"), (20, "1,1,2"), (10, "2,1,1")],
         4: [(48, "1,4,1"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "tp=2,pp=2,paired=true"),
             (30, "ring=4,ring_degree=uniform,exchange=ring"), (24, "2,2,1"), (18, "tp=2,ring=2"), (12, "4,1,1")]}
-ENCODED = {"gradients": "int8", "pipeline": "fp8", "activations": "lossless", "ulysses": "fp8", "gathers": "bf16", "switches": "lossless",
-           "smallest": "none"}
+ENCODED = {"gradients": "int8", "pipeline": "fp8", "activations": "lossless", "ulysses": "fp8", "gathers": "bf16",
+           "switches": "lossless", "smallest": "none"}
 CASES = {"2 ranks": (2, {}), "4 ranks": (4, {}), "4 ranks, encoded": (4, {"compression": ENCODED})}
 SAME = ("step", "loss", "lr", "grad_norm", "tokens", "padding_share", "intra_bytes", "inter_bytes", "skipped")
 

@@ -14,8 +14,9 @@ import tiny_runs as tiny
 PROGRAM = os.environ.get("SWITCHYARD_ON_STANDIN", str(tiny.ROOT / "build/switchyard-on-standin"))
 LIBRARY = os.environ.get("STANDIN_NCCL", str(tiny.ROOT / "build/tests/comm/standin_nccl/libstandin_nccl.so"))
 RANKS = 4
-BUCKETS = [(48, "1,4,1"), (45, "dp=2,tp=2,paired=true"), (42, "tp=4,inner=2,sequence_parallel=false"), (36, "dp=2,pp=2,schedule=zb-v"),
-           (30, "ring=4,exchange=ring"), (24, "tp=2,depth=2"), (18, "tp=2,ring=2"), (12, "dp=4,zero=3")]
+BUCKETS = [(48, "1,4,1"), (45, "dp=2,tp=2,paired=true"), (42, "tp=4,inner=2,sequence_parallel=false"),
+           (36, "dp=2,pp=2,schedule=zb-v"), (30, "ring=4,exchange=ring"), (24, "tp=2,depth=2"), (18, "tp=2,ring=2"),
+           (12, "dp=4,zero=3")]
 TWO = [(48, "tp=2,depth=2"), (12, "dp=4,zero=3")]
 ENCODED = {"gradients": "int8", "pipeline": "fp8", "switches": "lossless", "smallest": "none"}
 SAME = ("step", "loss", "grad_norm", "tokens", "intra_bytes", "inter_bytes", "skipped")

@@ -148,12 +148,12 @@ def test_some_buckets_may_not_be_left_open(job):
                   [tiny.PROGRAM, "simulate", path, "--cluster", "demo"]):
         result = tiny.run(words)
         assert result.returncode == 2 and re.fullmatch(
-            rf'switchyard: {path}:\d+: bucket\.0\.strategy = "auto", but only .* those of all buckets or of none\. .*\n',
-            result.stderr), result.stderr
+            rf'switchyard: {path}:\d+: bucket\.0\.strategy = "auto", '
+            r"but only .* those of all buckets or of none\. .*\n", result.stderr), result.stderr
 
 
 def test_a_profile_that_is_not_there_is_refused_even_where_it_has_no_use(job, tmp_path):
     result = tiny.run(tiny.command(job([(48, "1,1,1")]), "--set", f"run.profile={tmp_path}/none.json"))
     assert result.returncode == 2 and result.stderr == (
-        f'switchyard: run.profile = "{tmp_path}/none.json" can\'t be read: No such file or directory. Check the path, or '
-        "leave it out.\n")
+        f'switchyard: run.profile = "{tmp_path}/none.json" can\'t be read: No such file or directory. '
+        "Check the path, or leave it out.\n")

@@ -32,7 +32,8 @@ find_package(fmt REQUIRED)
 file(WRITE ${{CMAKE_BINARY_DIR}}/main.cpp "int main() {{}}")
 foreach(name switchyard switchyard-device)
   add_executable(${{name}} ${{CMAKE_BINARY_DIR}}/main.cpp)
-  add_custom_command(TARGET ${{name}} POST_BUILD COMMAND ${{CMAKE_COMMAND}} -E copy {built}/${{name}} $<TARGET_FILE:${{name}}>)
+  add_custom_command(TARGET ${{name}} POST_BUILD
+                     COMMAND ${{CMAKE_COMMAND}} -E copy {built}/${{name}} $<TARGET_FILE:${{name}}>)
 endforeach()
 file(GLOB library {built}/module/_native.*.so)
 get_filename_component(name ${{library}} NAME)
@@ -388,16 +389,18 @@ def test_an_installed_module_without_its_program_says_so(wheel, tmp_path):
     shutil.copytree(packages / "switchyard", broken / "switchyard", ignore=shutil.ignore_patterns("bin"))
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/switchyard").write_text("#!/bin/sh\nexit 9\n")
-    done = tiny.run([wheel, "-m", "switchyard", "--version"], cwd=broken,
-                    environment={name: value for name, value in tiny.ENVIRONMENT.items() if name != "SWITCHYARD_PROGRAM"})
-    assert done.returncode == 1 and "switchyard/bin/switchyard. Install the wheel, or set SWITCHYARD_PROGRAM." in done.stderr
+    environment = {name: value for name, value in tiny.ENVIRONMENT.items() if name != "SWITCHYARD_PROGRAM"}
+    done = tiny.run([wheel, "-m", "switchyard", "--version"], cwd=broken, environment=environment)
+    assert done.returncode == 1
+    assert "switchyard/bin/switchyard. Install the wheel, or set SWITCHYARD_PROGRAM." in done.stderr
 
 
 def test_the_installed_wheel_prepares_data(wheel, tmp_path):
     (tmp_path / "text.txt").write_text("Some text.\n" * 20)
-    from_wheel(wheel, "-m", "switchyard", "data", "prepare", "--input", tmp_path / "text.txt", "--tokenizer", "train:300",
-               "--out", tmp_path / "data", cwd=tmp_path)
-    assert "1" == from_wheel(wheel, "-c", "import switchyard; print(len(switchyard.Corpus('data')))", cwd=tmp_path).strip()
+    from_wheel(wheel, "-m", "switchyard", "data", "prepare", "--input", tmp_path / "text.txt",
+               "--tokenizer", "train:300", "--out", tmp_path / "data", cwd=tmp_path)
+    documents = from_wheel(wheel, "-c", "import switchyard; print(len(switchyard.Corpus('data')))", cwd=tmp_path)
+    assert documents.strip() == "1"
 
 
 def test_the_installed_wheel_has_licence_notices_and_recipes(wheel):

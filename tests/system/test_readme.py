@@ -83,9 +83,10 @@ def test_the_commands_from_own_files_to_a_resumed_run_work_as_written(tmp_path):
 
 
 def test_the_chart_of_the_readme_is_of_the_run_that_the_demo_is_described_by():
-    chart = re.findall(r"^(?:planned strategies|best single strategy|the usual default) +(\d+)(?: tokens/s)? +(#+)$", README,
-                       re.MULTILINE)
-    table = re.findall(r"^(?:the plan|the best single strategy|the usual default) +(\d+) +[\d.]+%", README, re.MULTILINE)
+    chart = re.findall(r"^(?:planned strategies|best single strategy|the usual default) +(\d+)(?: tokens/s)? +(#+)$",
+                       README, re.MULTILINE)
+    table = re.findall(r"^(?:the plan|the best single strategy|the usual default) +(\d+) +[\d.]+%",
+                       README, re.MULTILINE)
     assert len(table) == 3 and [rate for rate, _ in chart] == table
     plan, single, usual = map(int, table)
     assert [len(bar) for _, bar in chart] == [round(26 * rate / plan) for rate in (plan, single, usual)]
@@ -183,7 +184,8 @@ def literals_of(path):
 def test_the_troubleshooting_page_has_every_message_that_asks_for_something():
     """Messages whose second sentence is in the imperative or asks a question, but for those that explain themselves."""
     page = (tiny.ROOT / "docs" / "troubleshooting.md").read_text()
-    parts = [part for row in re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE) for part in re.findall(r"`([^`]+)`", row)]
+    parts = [part for row in re.findall(r"^\| (`.*?) \| ", page, re.MULTILINE)
+             for part in re.findall(r"`([^`]+)`", row)]
     asking, lacking = 0, []
     for folder in ("src", "apps", "python", "tools"):
         for path in sorted((tiny.ROOT / folder).rglob("*")):

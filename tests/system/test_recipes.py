@@ -67,7 +67,8 @@ def test_the_image_has_the_program(tmp_path):
     try:
         linted(BUILDER, "run", "--rm", name, "--version")
         for program in ("torchrun", "mpirun", "switchyard"):
-            linted(BUILDER, "run", "--rm", "--entrypoint", program, name, "--version" if program != "torchrun" else "-h")
+            option = "--version" if program != "torchrun" else "-h"
+            linted(BUILDER, "run", "--rm", "--entrypoint", program, name, option)
     finally:
         linted(BUILDER, "rmi", name)
 

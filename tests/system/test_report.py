@@ -536,7 +536,8 @@ def test_the_values_of_the_candidates_stand_above_the_line_of_the_limit(simulate
         page.open(simulated[0])
         texts = page.evaluate("""[...Bokeh.index].filter(
             (v) => v.model.type === 'Figure' && v.el.closest('#candidates')).flatMap((v) => v.model.renderers.filter(
-                (r) => r.glyph.type === 'Text').map((r) => [r.level, r.glyph.background_fill_color.value === COLORS.panel]))""")
+                (r) => r.glyph.type === 'Text').map(
+                    (r) => [r.level, r.glyph.background_fill_color.value === COLORS.panel]))""")
         assert texts == [["overlay", True]] * 2
 
 

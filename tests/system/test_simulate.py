@@ -74,8 +74,8 @@ def test_the_idle_time_of_a_rank_that_never_waits_is_not_negative(tmp_path, corp
     assert "-0" not in text and "idle" in text and "1 host of " in text
 
 
-@pytest.mark.parametrize("strategy", ["dp=4,zero=3", "dp=4,zero=2", "depth=2,dp=2", "dp=2,pp=2,zero=3,schedule=zeropp,every=2",
-                                      "tp=4"])
+@pytest.mark.parametrize("strategy", ["dp=4,zero=3", "dp=4,zero=2", "depth=2,dp=2",
+                                      "dp=2,pp=2,zero=3,schedule=zeropp,every=2", "tp=4"])
 def test_without_overlap_nothing_is_communicated_while_a_rank_computes(tmp_path, strategy):
     """But for sends between stages."""
     model = {"hidden_size": 4096, "layers": 4, "heads": 32, "ffn_size": 11008, "vocab_size": 32000}
@@ -131,8 +131,10 @@ def test_the_trace_has_a_process_for_each_rank_that_works_within_the_step(job, t
 
 
 @pytest.mark.parametrize("cluster, told", [
-    ("", "no cluster is named. Give --cluster one of a100-80g, a800-80g, demo, h100-80g, h200-141g, or a cluster file."),
-    ("nowhere", "is neither a file nor a known name"), ("demo", "don't fit on 1 host")], ids=["none", "unknown", "too small"])
+    ("", "no cluster is named. "
+         "Give --cluster one of a100-80g, a800-80g, demo, h100-80g, h200-141g, or a cluster file."),
+    ("nowhere", "is neither a file nor a known name"),
+    ("demo", "don't fit on 1 host")], ids=["none", "unknown", "too small"])
 def test_an_impossible_cluster_is_reported(tmp_path, corpus, cluster, told):
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(48, "8,1,1")], run={"ranks": 8})
     result = simulate(job, *(["--cluster", cluster] if cluster else []))

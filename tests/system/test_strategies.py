@@ -25,7 +25,7 @@ HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
 RINGS = [1, 1, 2, 3, 4]  # of models whose attention does not store its scores
-OF_GROUP = ("dp", "tp", "pp", "ulysses", "ring", "depth", "inner", "inside")
+OF_GROUP = ("dp", "tp", "pp", "ring", "ulysses", "depth", "inner", "inside")
 STEPS = 5
 
 
@@ -328,7 +328,8 @@ def test_any_parameter_may_be_cut_in_any_dimension(tmp_path, corpus, one_rank, s
                 "splits": [{"parameter": re.sub(r"\.[0-9]+\.", ".*.", parameter),
                             "cuts": random_cuts(draw, len(shape.split(",")), wide)}
                            for parameter, shape in parameters if draw.random() < 0.6],
-                "recompute": draw.choice(["none", "gathers", "selective", "full"]), "sequence_parallel": draw.random() < 0.7}
+                "recompute": draw.choice(["none", "gathers", "selective", "full"]),
+                "sequence_parallel": draw.random() < 0.7}
     (tmp_path / "cut.json").write_text(json.dumps(strategy))
     print(json.dumps(strategy))  # shown if it fails
     job = tiny.write_job(tmp_path / "job.toml", corpus, [(tiny.LONGEST, tmp_path / "cut.json"), (20, "5,1,1")],
@@ -367,7 +368,8 @@ def test_pairs_beside_another_bucket_exchange_their_own_messages(tmp_path, corpu
 # What a rank hands over to its own next chunk is there as soon as it is computed, and so is what is gathered from it.
 def test_chunks_of_pairs_stay_within_the_bound_on_memory(tmp_path):
     tiny.write_corpus(tmp_path / "corpus", tiny.random_documents(7, 60))
-    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "corpus", [(tiny.LONGEST, "tp=2,paired=true,schedule=interleaved")],
+    job = tiny.write_job(tmp_path / "job.toml", tmp_path / "corpus",
+                         [(tiny.LONGEST, "tp=2,paired=true,schedule=interleaved")],
                          model=MODELS["llama"] | {"layers": 4, "ffn_size": 176, "hidden_size": 64},
                          batch={"sequences": 16}, run={"ranks": 2, "steps": 12})
     expect_within_bound(tiny.train_in_processes(job, 2, tmp_path / "out"))

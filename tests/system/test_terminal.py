@@ -58,7 +58,8 @@ def test_no_line_is_wider_than_the_terminal(train, tmp_path):
 
 
 def test_lines_follow_the_width_of_a_terminal_that_is_resized(train, tmp_path):
-    with tiny.OnTerminal(train("--out", "run", steps=100000, checkpoint_every=0), columns=120, cwd=tmp_path) as terminal:
+    endless = train("--out", "run", steps=100000, checkpoint_every=0)
+    with tiny.OnTerminal(endless, columns=120, cwd=tmp_path) as terminal:
         said = ""
 
         def until(there):

@@ -94,11 +94,12 @@ def test_parts_by_length_and_by_source_make_up_the_whole(tmp_path, corpus):
 def test_where_a_small_source_has_no_more_documents_the_others_have_its_share(tmp_path, corpus):
     few, many = tiny.random_documents(5, 3), tiny.random_documents(6, 12)
     text = "".join(f'[[validation.source]]\npath = "{tiny.write_corpus(tmp_path / name, documents)}"\n'
-                   f'name = "{name}"\nweight = {weight}\n' for name, documents, weight in (("few", few, 9), ("many", many, 1)))
+                   f'name = "{name}"\nweight = {weight}\n'
+                   for name, documents, weight in (("few", few, 9), ("many", many, 1)))
 
     def validated(sequences):
-        job = tiny.write_job(tmp_path / f"{sequences}.toml", corpus, STRATEGIES["switching"][1], run={"ranks": 4, "steps": 1},
-                             validation={"every": 0, "sequences": sequences})
+        job = tiny.write_job(tmp_path / f"{sequences}.toml", corpus, STRATEGIES["switching"][1],
+                             run={"ranks": 4, "steps": 1}, validation={"every": 0, "sequences": sequences})
         job.write_text(job.read_text() + text)
         tiny.train(job, "--out", tmp_path / f"out-{sequences}")
         return validations(tmp_path / f"out-{sequences}")[0]

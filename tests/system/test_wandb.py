@@ -128,7 +128,8 @@ def test_without_the_package_a_note_says_so_and_the_run_goes_on(tmp_path, corpus
     (tmp_path / "modules" / "wandb.py").write_text("raise ModuleNotFoundError('no such package')\n")
     (tmp_path / "wandb").mkdir()  # as the package makes where other programs use it
     (tmp_path / "wandb" / "__init__.py").touch()
-    done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"), environment=package, cwd=tmp_path)
+    done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"),
+                    environment=package, cwd=tmp_path)
     assert done.returncode == 0
     assert ("log.wandb: the Python package wandb is missing, so it is left out. Install it with: pip install wandb\n"
             in done.stderr), done.stderr

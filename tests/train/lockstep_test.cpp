@@ -20,11 +20,11 @@ TEST(LockstepCurve, rises_with_length) {
   EXPECT_EQ(curve, (cluster::EfficiencyCurve{{{1e-3, 0.5}, {1e-2, 0.75}, {0.03, 0.75}, {0.1, 0.75}, {0.3, 1}}}));
 }
 
-// A clock that only work and meetings move.
+// A clock that only work and barriers move.
 thread_local double virtual_now = 0;
 double virtual_seconds() { return virtual_now; }
 
-// Two ranks, of which one takes three times as long as the other one, and meetings of 5 us. shared: who waits leaves
+// Two ranks, of which one takes three times as long as the other one, and barriers of 5 us. shared: who waits leaves
 // its time to the other one.
 std::vector<Stretches> unlike_ranks(bool shared) {
   std::mutex mutex;
@@ -34,11 +34,11 @@ std::vector<Stretches> unlike_ranks(bool shared) {
     virtual_now = 0;
     const double unit = fabric.rank() == 0 ? 1e-6 : 3e-6;
     const Work work = [&](i64 units) { virtual_now += static_cast<double>(units) * unit; };
-    const auto meet = [&] {
+    const auto wait = [&] {
       const double slowest = barrier.longest({virtual_now})[0], mean = barrier.mean({virtual_now})[0];
       virtual_now = (shared ? mean : slowest) + 5e-6;
     };
-    const std::vector<Stretches> mine = timed_stretches(barrier, work, meet, 3, virtual_seconds);
+    const std::vector<Stretches> mine = timed_stretches(barrier, work, wait, 3, virtual_seconds);
     const std::lock_guard lock(mutex);
     found[static_cast<size_t>(fabric.rank())] = mine;
   });
@@ -56,7 +56,7 @@ TEST(TimedStretches, lose_what_the_slowest_takes_longer_than_the_mean) {
   EXPECT_NEAR(found.back().seconds, 0.3, 0.03);
   for (const Stretches& one : found) {
     ASSERT_EQ(one.shares.size(), 3u);
-    for (const double share : one.shares) EXPECT_NEAR(share, 2.0 / 3, 1e-6) << "meetings don't count";
+    for (const double share : one.shares) EXPECT_NEAR(share, 2.0 / 3, 1e-6) << "barriers don't count";
   }
 }
 

@@ -478,7 +478,7 @@ TEST_F(TrainJob, TheMeasuredPeakOfEveryRankIsThePredictedOne) {
 }
 
 TEST_F(TrainJob, ARankTakesThePredictedBytesInEveryStepWithAnyNumberOfThreads) {
-  // Long documents, and more features in attention than elsewhere: its backward pass is where a rank is fullest. One
+  // Long documents, and more features in attention than elsewhere: its backward pass takes most memory. One
   // document a step: rotary tables grow from step to step.
   const std::filesystem::path data = scratch_ / "long";
   std::filesystem::create_directories(data);

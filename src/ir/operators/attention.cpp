@@ -7,17 +7,10 @@
 #include "base/allocation.hpp"
 #include "base/errors.hpp"
 #include "ir/graph.hpp"
-#include "ir/operators/dropout.hpp"
+#include "ir/operators/attention_heads.hpp"
 
 namespace switchyard::ir {
 namespace {
-
-// Keys and values are cut by the query's axes, outermost first, as long as every rank has at least one key/value head.
-std::vector<int> key_axes(const LayoutQuery& query, const std::vector<int>& query_axes, i64 kv_heads) {
-  return layout::leading_axes(*query.mesh, query_axes, kv_heads);
-}
-
-layout::Layout heads_cut(const std::vector<int>& axes) { return {{{}, axes}, {}}; }
 
 // Flops: each product takes 2 D per head and pair; the forward pass makes two products, the backward pass five.
 Cost attention_cost(std::span<const Type> in, std::span<const Type> out, double query_features, double products,
@@ -49,8 +42,9 @@ i64 operator_workspace(const OperatorBytes& bytes) {
   return bytes.pairs + 2 * bytes.scores + 2 * bytes.queries + bytes.statistics;
 }
 
-// Weights and their gradients. Queries and the gradient of their result; then that of the queries, twice for its order
-// and, where it is added in another dtype, twice for that; or those of keys or of values, twice for their order.
+// Weights and their gradients; queries and the gradient of their result. Then the gradient of the queries, as it is
+// made and as it is stored, and where it is added in another dtype both again; or the gradient of keys or of values, as
+// it is made and as it is stored.
 i64 operator_backward_workspace(const OperatorBytes& bytes, bool added_in_another_dtype) {
   return bytes.pairs + 2 * (bytes.scores + bytes.statistics + bytes.queries) +
          std::max((added_in_another_dtype ? 4 : 2) * bytes.queries, bytes.pairs);
@@ -61,8 +55,8 @@ i64 padded_rows(i64 tokens, i64 head_dim) {
   return fits_padded_attention(head_dim) ? padded_attention_rows(tokens) : 0;
 }
 
-// Copies with padding of a document's queries, so often, and of its keys and values. A document that alone is as long
-// as its call needs none.
+// Bytes of copies with padding: of a document's keys and values, and `of_queries` ones of its queries. A document that
+// alone is as long as its call needs none.
 i64 padded_copies(const Type& q, const Type& k, const CallSize& size, i64 head_dim, i64 of_queries) {
   const i64 rows = padded_rows(size.longest, head_dim);
   if (rows == size.longest && padded_rows(size.tokens - size.longest, head_dim) == 0) return 0;
@@ -97,61 +91,16 @@ bool is_flash(const Type& q, const CallSize& size, i64 head_dim) {
   return size.sequences > 0 && fits_flash_attention(q.dtype, head_dim);
 }
 
-// Keys and values, or their gradients, of so many tokens, as tensors of their own.
+// Bytes of keys and values, or of their gradients, for so many tokens, as tensors of their own.
 i64 pair_bytes(const Type& k, i64 tokens, DType type) {
   return 2 * allocated(tokens * k.shape.size[1] * size_of(type));
 }
 
-// What several blocks add to the rows of queries, in the state dtype where it is another one.
+// Bytes of sums for the rows of queries, where several blocks add to them and the state dtype is another one.
 i64 wide_rows(const Type& q, const CallSize& size) {
   const DType state = state_of(q.dtype);
   return size.in_steps && state != q.dtype ? allocated(size.tokens * q.shape.size[1] * size_of(state)) : 0;
 }
-
-// Alignments of a dim of heads, which follow from those of the queries' features.
-std::vector<i64> head_alignments(std::span<const Type> in, i64 head_dim, i64 kv_heads) {
-  check(in[1].shape.size[1] == kv_heads * head_dim && in[1].shape == in[2].shape,
-        "attention: keys of {} features, values of {}", in[1].shape.size[1], in[2].shape.size[1]);
-  std::vector<i64> alignments;
-  for (const i64 g : in[0].shape.alignment[1]) alignments.push_back(g / head_dim);
-  return alignments;
-}
-
-// Gradients of keys and values are partial over the axes that cut only queries.
-layout::Layout key_gradient(const layout::Layout& k, const std::vector<int>& query_axes) {
-  layout::Layout dk = k;
-  dk.partial.assign(query_axes.begin() + static_cast<std::ptrdiff_t>(k.split[1].size()), query_axes.end());
-  std::sort(dk.partial.begin(), dk.partial.end());
-  return dk;
-}
-
-// Cost of stored scores: for each pair and head `products` products of 2 D flops, `passes` passes over values of q's
-// element size, and `masks` bytes of dropout masks.
-Cost stored_scores(std::span<const Type> in, std::span<const Type> out, const Type& q, double products, double passes,
-                   double masks, i64 head_dim) {
-  Cost cost = memory_bound(in, out);
-  const double heads = static_cast<double>(q.shape.size[1] / head_dim);
-  cost.flops_per_token = 0;
-  cost.narrowest = static_cast<double>(head_dim);
-  cost.flops_per_square = 2 * products * static_cast<double>(q.shape.size[1]);
-  cost.bytes_per_square = heads * (passes * static_cast<double>(size_of(q.dtype)) + masks);
-  return cost;
-}
-
-// What attention with stored scores takes of the longest document: its scores in the dtype of statistics, and where
-// that is another one in its own (otherwise 0); a number for each of their rows; a result for the queries, or for the
-// keys that they share (0 where none are shared), which is at most as large.
-struct StoredBytes {
-  i64 scores = 0, narrow = 0, statistics = 0, queries = 0, shared = 0;
-  StoredBytes(const Type& q, const Type& k, i64 head_dim, i64 longest) {
-    const i64 rows = longest * q.shape.size[1] / head_dim, state = size_of(state_of(q.dtype)), own = size_of(q.dtype);
-    scores = allocated(rows * longest * state);
-    if (own != state) narrow = allocated(rows * longest * own);
-    statistics = allocated(rows * state);
-    queries = allocated(rows * head_dim * own);
-    if (k.shape.size[1] != q.shape.size[1]) shared = queries;
-  }
-};
 
 }  // namespace
 
@@ -245,75 +194,6 @@ KeyBytes AttentionDx::key_bytes(std::span<const Type> in) const {
           .columns = columns,
           .type = in[2].dtype,
           .gradient_type = state};
-}
-
-std::vector<Type> UnfusedAttention::shape(std::span<const Type> in) const {
-  const layout::Shape attention_pairs{{in[0].shape.size[1] / head_dim_, kSquaredLengths},
-                                      {head_alignments(in, head_dim_, kv_heads_), {}}};
-  std::vector<Type> out = {in[0], {in[0].dtype, attention_pairs}};
-  if (dropout_ > 0) out.insert(out.end(), {{DType::u8, attention_pairs}, {in[0].dtype, attention_pairs}});
-  return out;
-}
-
-LayoutRule UnfusedAttention::layout(const LayoutQuery& query) const {
-  const std::vector<int>& axes = query.in[0].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(query, axes, kv_heads_)),
-                       attention_pairs{{axes, {}}, {}};
-  LayoutRule rule{{q, k, k}, {q, attention_pairs}};
-  if (dropout_ > 0) rule.gives.insert(rule.gives.end(), {attention_pairs, attention_pairs});
-  return rule;
-}
-
-std::vector<int> UnfusedAttention::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
-                                                  std::vector<int>&) const {
-  check(dy[0] >= 0, "attention without a gradient");
-  std::vector<int> in = {dy[0], call.in[0], call.in[1], call.in[2]};
-  in.insert(in.end(), call.out.begin() + 1, call.out.end());
-  return graph.call(std::make_shared<UnfusedAttentionDx>(head_dim_, kv_heads_, dropout_), in, "d qkv");
-}
-
-// The scores are written, read and written by the softmax, and read by the product with the values; dropout reads,
-// writes, and writes its mask.
-Cost UnfusedAttention::cost(std::span<const Type> in, std::span<const Type> out) const {
-  return stored_scores(in, out.first(1), in[0], 2, dropout_ > 0 ? 6 : 4, dropout_ > 0 ? 1 : 0, head_dim_);
-}
-
-// Document by document: scores and their softmax, or the scores when they are made, or which of them are masked; which
-// of them are kept, head by head, and the product with that; and the product with the values.
-i64 UnfusedAttention::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  const StoredBytes bytes(in[0], in[1], head_dim_, size.longest);
-  i64 dropout = 0;
-  if (dropout_ > 0)
-    dropout = std::max(dropout_workspace(size.longest, size.longest), bytes.narrow > 0 ? bytes.narrow : bytes.scores);
-  return std::max({2 * bytes.scores, bytes.shared + bytes.narrow + bytes.scores + kConstantBytes,
-                   bytes.scores + allocated(size.longest * size.longest) + kConstantBytes + allocated(1), dropout,
-                   bytes.shared + bytes.queries});
-}
-
-LayoutRule UnfusedAttentionDx::layout(const LayoutQuery& query) const {
-  const std::vector<int>& axes = query.in[1].split[1];
-  const layout::Layout q = heads_cut(axes), k = heads_cut(key_axes(query, axes, kv_heads_)),
-                       attention_pairs{{axes, {}}, {}};
-  const layout::Layout dk = key_gradient(k, axes);
-  LayoutRule rule{{q, q, k, k, attention_pairs}, {q, dk, dk}};
-  if (dropout_ > 0) rule.needs.insert(rule.needs.end(), {attention_pairs, attention_pairs});
-  return rule;
-}
-
-// The gradient of the softmax's result w is written, then read together with w and written by the softmax's backward
-// pass, then read by two products; another product reads w. Dropout's backward pass reads and writes it and reads the
-// mask.
-Cost UnfusedAttentionDx::cost(std::span<const Type> in, std::span<const Type> out) const {
-  return stored_scores(in.first(4), out, in[1], 4, dropout_ > 0 ? 9 : 7, dropout_ > 0 ? 1 : 0, head_dim_);
-}
-
-// The gradient of the softmax's result, when it is made; with the weighted one and their difference; or with the
-// gradients of queries and of the keys that they share.
-i64 UnfusedAttentionDx::workspace(std::span<const Type> in, std::span<const Type>, const CallSize& size) const {
-  const StoredBytes bytes(in[1], in[2], head_dim_, size.longest);
-  const i64 scores = bytes.narrow > 0 ? 2 * bytes.scores + bytes.narrow : 3 * bytes.scores;
-  return std::max({bytes.shared + bytes.narrow + bytes.scores, 2 * bytes.scores + bytes.statistics,
-                   3 * bytes.scores + std::max(bytes.narrow, kConstantBytes), scores + bytes.shared + bytes.queries});
 }
 
 }  // namespace switchyard::ir

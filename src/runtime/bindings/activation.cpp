@@ -1,6 +1,6 @@
 #include "kernels/activation.hpp"
 
-#include "ir/operators/activation.hpp"
+#include "ir/operators/gelu.hpp"
 #include "runtime/kernel_call.hpp"
 
 namespace switchyard::runtime {

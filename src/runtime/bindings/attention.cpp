@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "ir/operators/attention.hpp"
+#include "ir/operators/unfused_attention.hpp"
 #include "kernels/dropout.hpp"
 #include "kernels/unfused_attention.hpp"
 #include "runtime/kernel_call.hpp"

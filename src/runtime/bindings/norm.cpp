@@ -1,6 +1,7 @@
 #include "kernels/norm.hpp"
 
-#include "ir/operators/norm.hpp"
+#include "ir/operators/layer_norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 #include "runtime/statistics.hpp"
 #include "runtime/tensors.hpp"
 

@@ -13,12 +13,12 @@ Reshard::Reshard(const KernelCall& call)
       exchange_(*call.instr.exchanges[call.replica.pattern]),
       position_(static_cast<size_t>(call.position)),
       unit_(ir::token_unit(call.stage.replica, call.feeds.T)),
-      row_(*call.replica.collective_row),
+      number_(*call.replica.collective_number),
       replica_(call.replica),
       encoding_(compiler::rule_of(call.replica.compression, call.instr)),
       input_(call.in[0]),
       output_(call.out[0]) {
-  *call.replica.collective_row += static_cast<i64>(exchange_.steps.size());
+  *call.replica.collective_number += static_cast<i64>(exchange_.steps.size());
   const i64 bytes = ir::scratch_bytes(call.stage, call.instr, call.replica.pattern, call.position, call.feeds.T);
   if (bytes > 0) scratch_ = empty({bytes / size_of(from_.type.dtype)}, from_.type.dtype, input_.device());
   if (encoding_.codec == codecs::Codec::none) return;
@@ -54,7 +54,7 @@ const ServedStretch* Reshard::served_from(size_t step) const {
   return found == of_exchange->second.end() ? nullptr : &*found;
 }
 
-void Reshard::run(const ServedStretch& served, i64 row) {
+void Reshard::run(const ServedStretch& served, i64 number) {
   const layout::GroupCollective& group = *served.group;
   const bool gathers = group.call == GroupCall::all_gather;
   std::vector<at::Tensor> pieces;
@@ -67,16 +67,16 @@ void Reshard::run(const ServedStretch& served, i64 row) {
     transfer.collective(group.call, served.ranks, {mine}, pieces, false);
   else
     transfer.collective(group.call, served.ranks, pieces, {mine}, false);
-  transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, row);
+  transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, number);
 }
 
 void Reshard::run() {
-  i64 row = row_;
+  i64 number = number_;
   for (size_t s = 0; s < exchange_.steps.size(); ++s) {
     if (const ServedStretch* served = served_from(s)) {
       const size_t steps = served->stretch->end - s;
-      row += static_cast<i64>(steps);
-      run(*served, row);
+      number += static_cast<i64>(steps);
+      run(*served, number);
       s += steps - 1;
       continue;
     }
@@ -91,7 +91,7 @@ void Reshard::run() {
       else
         transfer.local(view(piece.place, piece.box), view(layout::Place::input, piece.box), piece.add);
     }
-    transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, ++row);
+    transfer.run(*replica_.fabric, replica_.collectives, "reshard " + from_.name, ++number);
   }
 }
 

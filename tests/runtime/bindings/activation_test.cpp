@@ -1,8 +1,8 @@
-#include "ir/operators/activation.hpp"
-
 #include <gtest/gtest.h>
 
 #include "ir/operators/add.hpp"
+#include "ir/operators/gelu.hpp"
+#include "ir/operators/swiglu.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {

@@ -5,6 +5,7 @@
 #include "../../standin/device.hpp"
 #include "../../standin/gpu_operators.hpp"
 #include "compiler/memory.hpp"
+#include "ir/operators/unfused_attention.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {

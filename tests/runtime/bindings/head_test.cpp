@@ -54,9 +54,9 @@ TEST(HeadBinding, HalvesGiveWhatTheWholeDoes) {
   };
   expect_same(head.run(0, kV, {}), run_halves(head, 0, kV, {}));
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
-    i64 row = 0, again = 100;
+    i64 number = 0, again = 100;
     const i64 first = fabric.rank() == 0 ? 0 : 4, rows = fabric.rank() == 0 ? 4 : 2;
-    expect_same(head.run(first, rows, {&fabric, {7, {0, 1}}, &row}),
+    expect_same(head.run(first, rows, {&fabric, {7, {0, 1}}, &number}),
                 run_halves(head, first, rows, {&fabric, {7, {0, 1}}, &again}));
     EXPECT_EQ(again, 104) << "maximum and sums of two chunks, once";
   });
@@ -84,10 +84,10 @@ TEST(HeadBinding, AVocabularyCutOverTwoRanksGivesTheSame) {
   const auto whole = head.run(0, kV, {});
   std::vector<std::vector<at::Tensor>> parts(2);
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
-    i64 row = 0;
+    i64 number = 0;
     parts[static_cast<size_t>(fabric.rank())] =
-        head.run(fabric.rank() == 0 ? 0 : 4, fabric.rank() == 0 ? 4 : 2, {&fabric, {7, {0, 1}}, &row});
-    EXPECT_EQ(row, 4);  // maximum and sums of two chunks
+        head.run(fabric.rank() == 0 ? 0 : 4, fabric.rank() == 0 ? 4 : 2, {&fabric, {7, {0, 1}}, &number});
+    EXPECT_EQ(number, 4);  // maximum and sums of two chunks
   });
   ASSERT_EQ(ends, std::vector<std::string>(2));
   for (const auto& part : parts) EXPECT_LT(gap(part[0], whole[0]), 1e-14);

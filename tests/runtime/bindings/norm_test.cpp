@@ -1,7 +1,7 @@
-#include "ir/operators/norm.hpp"
-
 #include <gtest/gtest.h>
 
+#include "ir/operators/layer_norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 #include "one_call.hpp"
 
 namespace switchyard::runtime {
@@ -121,9 +121,9 @@ TEST(NormBinding, LayerNormGradients) {
 TEST(NormBinding, RanksWithSomeFeaturesEachSumTheirStatistics) {
   const auto rms_whole = rms(kX), layer_whole = layer(kX);
   const auto ends = comm::run_ranks(2, {}, [&](comm::Fabric& fabric) {
-    i64 row = 0;
+    i64 number = 0;
     const bool last = fabric.rank() == 1;
-    const Part part{last ? 3 : 0, last ? 1 : 3, {&fabric, {7, {0, 1}}, &row}};
+    const Part part{last ? 3 : 0, last ? 1 : 3, {&fabric, {7, {0, 1}}, &number}};
     const auto expect_part = [&](const at::Tensor& made, const at::Tensor& whole, const char* what) {
       EXPECT_LT(gap(made, whole), 1e-15) << what << " on rank " << fabric.rank();
     };
@@ -138,7 +138,7 @@ TEST(NormBinding, RanksWithSomeFeaturesEachSumTheirStatistics) {
       expect_part(layer_dx(normal[1], normal[2], residual, part),
                   part(layer_dx(layer_whole[1], layer_whole[2], residual)), "layer norm gradient");
     }
-    EXPECT_EQ(row, 3 + 4) << "sums: of one norm's mean square, the other's mean and variance, and of four gradients";
+    EXPECT_EQ(number, 3 + 4) << "sums: of one norm's mean square, the other's mean and variance, and of four gradients";
   });
   EXPECT_EQ(ends, std::vector<std::string>(2));
 }

@@ -21,11 +21,11 @@ std::vector<at::Tensor> reshard(const layout::Layout& from, const layout::Layout
       comm::run_ranks(comm::thread_fabrics(ranks, cluster::Cluster{host, {}}, {}), [&](comm::Fabric& fabric) {
         const size_t rank = static_cast<size_t>(fabric.rank());
         OneReshard one(from, to, host);
-        i64 row = 0;
+        i64 number = 0;
         out[rank] = one.output(fabric.rank());
-        KernelCall call = one.call(fabric, in[rank], out[rank], row);
+        KernelCall call = one.call(fabric, in[rank], out[rank], number);
         run_reshard(call);
-        EXPECT_EQ(row, static_cast<i64>(one.instr.exchanges[0]->steps.size()));
+        EXPECT_EQ(number, static_cast<i64>(one.instr.exchanges[0]->steps.size()));
         sent[rank] = fabric.traffic()[2];
       });
   EXPECT_EQ(ends, std::vector<std::string>(host.size()));

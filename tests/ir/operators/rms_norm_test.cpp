@@ -1,4 +1,4 @@
-#include "ir/operators/norm.hpp"
+#include "ir/operators/rms_norm.hpp"
 
 #include <gtest/gtest.h>
 
@@ -52,19 +52,15 @@ TEST(RmsNorm, has_features_cut_where_its_weight_and_input_are) {
   EXPECT_EQ(weights.output(cut({{0}})).ask(RmsNormDw(false)).gives[0], cut({{0}}));
 }
 
-TEST(Norms, make_room_for_sums_where_a_rank_has_some_features_only) {
-  const auto gradient = [](const Operator& op, i64 columns, size_t statistics) {
-    const Type rows = tokens_by(DType::f32, columns, {});
-    std::vector<Type> in = {rows, rows, {DType::f32, {{columns}, {{}}}}};
-    in.insert(in.end(), statistics, tokens_by(DType::f32, 1, {}));
-    const std::vector<Type> out = {in[0]};
-    return op.workspace(in, out, {100, 100});
+TEST(RmsNormDx, makes_room_for_sums_where_a_rank_has_some_features_only) {
+  const auto workspace = [](bool per_head, i64 columns) {
+    const Type rows = tokens_by(DType::f32, columns, {}), weight{DType::f32, {{columns}, {{}}}};
+    const std::vector<Type> in = {rows, rows, weight, tokens_by(DType::f32, 1, {})}, out = {rows};
+    return RmsNormDx(per_head, false, 64).workspace(in, out, {100, 100});
   };
-  EXPECT_EQ(gradient(RmsNormDx(false, false, 64), 64, 1), 0);
-  EXPECT_EQ(gradient(RmsNormDx(false, false, 64), 32, 1), 448) << "100 numbers, on whole cache lines";
-  EXPECT_EQ(gradient(RmsNormDx(true, false, 64), 32, 1), 0) << "heads are whole";
-  EXPECT_EQ(gradient(LayerNormDx(false, 64), 64, 2), 0);
-  EXPECT_EQ(gradient(LayerNormDx(false, 64), 32, 2), 832);
+  EXPECT_EQ(workspace(false, 64), 0);
+  EXPECT_EQ(workspace(false, 32), 448) << "100 numbers, on whole cache lines";
+  EXPECT_EQ(workspace(true, 32), 0) << "heads are whole";
 }
 
 TEST(RmsNorm, of_heads_follows_their_cut) {
@@ -127,40 +123,6 @@ TEST(RmsNorm, adds_the_gradient_of_its_input_so_far) {
   std::vector<int> none = {-1, -1};
   RmsNorm(1e-5, 0).input_gradient(graph, call, {x, -1}, none);
   EXPECT_EQ(graph.calls().back().in.size(), 4u);
-}
-
-TEST(LayerNorm, keeps_mean_and_deviation_per_token) {
-  const std::vector<Type> in = {kX, vector(64), vector(64)}, out = LayerNorm(1e-5).shape(in);
-  ASSERT_EQ(out.size(), 3u);
-  EXPECT_EQ(out[1], tokens_by(DType::f32, 1, {}));
-  const std::vector<Type> wrong = {kX, vector(32), vector(32)};
-  EXPECT_EQ(message_of<InternalError>([&] { LayerNorm(1e-5).shape(wrong); }),
-            "layer_norm: weight 32 against 64 features");
-}
-
-TEST(LayerNorm, has_layouts_like_rms_norm) {
-  const LayoutRule rule = Question({2})
-                              .activation(cut({{0}, {}}))
-                              .weight(cut({{}}))
-                              .weight(cut({{}}))
-                              .output()
-                              .output()
-                              .output()
-                              .ask(LayerNorm(1e-5));
-  EXPECT_EQ(rule.gives[0], cut({{0}, {}}));
-  EXPECT_EQ(rule.gives[2], cut({{0}, {}}));
-  Question gradient({2});
-  gradient.activation(cut({{}, {}}, {0}))
-      .activation(cut({{0}, {}}))
-      .weight(cut({{}}))
-      .activation(cut({{0}, {}}))
-      .activation(cut({{0}, {}}));
-  EXPECT_EQ(gradient.output().ask(LayerNormDx(false, 64)).gives[0], cut({{0}, {}}));
-  Question weights({2});
-  weights.activation(cut({{}, {}})).activation(cut({{0}, {}})).activation(cut({{0}, {}})).activation(cut({{0}, {}}));
-  const LayoutRule dw = weights.output(cut({{}})).output(cut({{}})).ask(LayerNormDw());
-  EXPECT_EQ(dw.gives[0], cut({{}}, {0}));
-  EXPECT_EQ(dw.gives[1], cut({{}}, {0}));
 }
 
 }  // namespace

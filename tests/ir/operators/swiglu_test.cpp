@@ -1,4 +1,4 @@
-#include "ir/operators/activation.hpp"
+#include "ir/operators/swiglu.hpp"
 
 #include <gtest/gtest.h>
 
@@ -22,17 +22,6 @@ TEST(Swiglu, resolves_pending_sums_forward_but_not_in_its_gradient) {
   EXPECT_EQ(
       Question({2}).activation(pending).activation(whole).activation(whole).output().output().ask(SwigluDx()).gives[1],
       pending);
-}
-
-TEST(Gelu, passes_the_form_on_to_its_gradient) {
-  Graph graph(precision_from("fp32"));
-  const int x = graph.add_param({"x", {{4, 4}, {}}, 0, "", {}, {}, {}});
-  graph.call(std::make_shared<Gelu>(false), {x}, "y");
-  const Call call = graph.calls()[0];
-  std::vector<int> existing(1, -1);
-  EXPECT_EQ(Gelu(false).input_gradient(graph, call, {x}, existing).size(), 1u);
-  EXPECT_FALSE(dynamic_cast<const GeluDx&>(*graph.calls().back().op).tanh_form());
-  EXPECT_EQ(graph.calls().back().in, (std::vector<int>{x, x}));
 }
 
 }  // namespace

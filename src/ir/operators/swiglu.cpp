@@ -1,15 +1,10 @@
-#include "ir/operators/activation.hpp"
+#include "ir/operators/swiglu.hpp"
 
 namespace switchyard::ir {
 
 std::vector<int> Swiglu::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
                                         std::vector<int>&) const {
   return graph.call(std::make_shared<SwigluDx>(), {dy[0], call.in[0], call.in[1]}, "d gate up");
-}
-
-std::vector<int> Gelu::input_gradient(Graph& graph, const Call& call, const std::vector<int>& dy,
-                                      std::vector<int>&) const {
-  return graph.call(std::make_shared<GeluDx>(tanh_form_), {dy[0], call.in[0]}, "d " + graph.value(call.in[0]).name);
 }
 
 // The gate, its sigmoid, and the other input.
