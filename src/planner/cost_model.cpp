@@ -349,14 +349,8 @@ CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
     for (int group = replica.first / pipelines; group * pipelines < replica.first + replica.count; ++group) {
       std::vector<PackedSequence>& slowest = groups[group];
       slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
-      for (size_t i = 0; i < replica.micro_batches.size(); ++i) {
-        const PackedSequence& one = replica.micro_batches[i];
-        slowest[i] = {.T = std::max(slowest[i].T, one.T),
-                      .attention_pairs = std::max(slowest[i].attention_pairs, one.attention_pairs),
-                      .values = std::max(slowest[i].values, one.values),
-                      .gradients = std::max(slowest[i].gradients, one.gradients),
-                      .longest = std::max(slowest[i].longest, one.longest)};
-      }
+      for (size_t i = 0; i < replica.micro_batches.size(); ++i)
+        slowest[i] = largest(slowest[i], replica.micro_batches[i]);
     }
   Replicas tied;
   for (auto& [group, micro_batches] : groups)

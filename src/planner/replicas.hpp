@@ -1,6 +1,7 @@
 // Time of a strategy's pipelines on the micro-batches of a bucket.
 #pragma once
 
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -24,6 +25,14 @@ struct PackedSequence {
   i64 longest = 0;
   bool operator==(const PackedSequence&) const = default;
 };
+/// The larger of each of their figures.
+inline PackedSequence largest(const PackedSequence& a, const PackedSequence& b) {
+  return {.T = std::max(a.T, b.T),
+          .attention_pairs = std::max(a.attention_pairs, b.attention_pairs),
+          .values = std::max(a.values, b.values),
+          .gradients = std::max(a.gradients, b.gradients),
+          .longest = std::max(a.longest, b.longest)};
+}
 
 /// Seconds of one micro-batch at one position of the pipeline. backward: of both gradients, or of input gradients where
 /// the schedule splits them. send: of activations to the next position, and of their gradients back; 0 if that is the

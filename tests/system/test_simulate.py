@@ -53,8 +53,9 @@ def test_a_cluster_says_whose_kernels_compute_and_so_in_which_precision(corpus, 
     assert found() == found("device=cuda") == found("device=cuda", "precision=bf16")
     assert found("device=cpu") == found("device=cpu", "precision=fp32") != found("device=cpu", "precision=bf16")
     assert found("device=cpu", "precision=bf16")["peak_bytes"] != found()["peak_bytes"]
-    plan = tiny.run([tiny.PROGRAM, "plan", job, "--cluster", "a100-80g", "--seconds", 1, "--out", tmp_path / "plan.toml"])
-    assert plan.returncode == 0 and 'device = "cuda"' in (tmp_path / "plan.toml").read_text(), plan.stderr
+    planned = tmp_path / "plan.toml"
+    plan = tiny.run([tiny.PROGRAM, "plan", job, "--cluster", "a100-80g", "--seconds", 1, "--out", planned])
+    assert plan.returncode == 0 and 'device = "cuda"' in planned.read_text(), plan.stderr
 
 
 def test_a_job_fits_where_training_takes_it(job, tmp_path):
