@@ -33,7 +33,7 @@ std::vector<Feature> features() {
       {"zero=2", [](const Shape& shape) { return shape.placement.zero == 2; }},
       {"zero=3", [](const Shape& shape) { return shape.placement.zero == 3 && !shape.blockwise(); }},
       {"blocks", [](const Shape& shape) { return shape.blockwise() && shape.every > 1; }},
-      {"stages within a host", [](const Shape& shape) { return shape.placement.order == Order::pipeline_inside; }},
+      {"stages within a host", [](const Shape& shape) { return shape.placement.inside == config::Inside::pipeline; }},
       {"fewer layers beside the head", [](const Shape& shape) { return shape.placement.head_layers > 0; }}};
   for (const layout::StageAxisInfo& axis : layout::stage_axes())
     if (axis.axis != layout::StageAxis::data)
