@@ -427,7 +427,7 @@ void Contest::start(JudgedPlan plan) {
       return std::make_unique<Trial>(job, model_, request.hardware, *known_, request.steps);
     };
     entry.trial = trial_of(entry.plan.job);
-    for (const auto& [variant, name] : {std::pair(in_ring_steps, kInSteps), std::pair(with_one_degree, kOneDegree)}) {
+    for (const auto& [variant, name] : {std::pair(&in_ring_steps, kInSteps), std::pair(&with_one_degree, kOneDegree)}) {
       std::optional<config::Job> job = variant(entry.plan.job);
       if (!job || entry.plan.own) continue;
       std::unique_ptr<Trial> other = trial_of(*job);

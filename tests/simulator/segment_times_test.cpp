@@ -309,7 +309,8 @@ TEST(SegmentTimes, of_a_head_count_what_the_kernels_of_its_device_move) {
     const auto head = std::ranges::find_if(stage.backward.code,
                                            [](const ir::Instr& i) { return i.op && i.op->name() == "head_loss"; });
     const ir::Cost cost = ir::local_cost(stage, *head, 0);
-    EXPECT_EQ(cost.bytes_after_per_token, (4 * 2 + kernels.converted) * compiler::small_llama().vocab_size)
+    EXPECT_EQ(cost.bytes_after_per_token,
+              (4 * 2 + kernels.converted) * static_cast<double>(compiler::small_llama().vocab_size))
         << kernels.what;
     cluster::Hardware hardware = arithmetic_only(1, 1);
     const auto seconds = [&](double memory) {
