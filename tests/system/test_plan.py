@@ -283,7 +283,8 @@ def degrees_by_length(line):
 def test_one_degree_of_the_ring_for_all_documents_is_taken_where_it_is_quicker(tmp_path):
     """A degree for each document follows the times of a nominal device."""
     planned = tmp_path / "planned.toml"
-    options = ["--model", "7b", "--context", "131072", "--ranks", "16", "--sequences", "48", "--lengths", "commoncrawl"]
+    options = ["--model", "7b", "--context", "131072", "--ranks", "16", "--sequences", "48", "--lengths", "commoncrawl",
+               "--degrees", "dp,tp,ring"]
     result = tiny.run([tiny.PROGRAM, "plan", *options, "--cluster", "h100-80g", "--seconds", "0", "--out", planned])
     assert "one degree of the ring for all documents (ring_degree=uniform)" in result.stdout, result.stdout
     one, text = figures("simulate", planned, cluster="h100-80g"), planned.read_text()

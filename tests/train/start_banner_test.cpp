@@ -10,7 +10,7 @@ using testing::ElementsAre;
 
 const std::string kJob =
     "model = { architecture = \"qwen2\", hidden_size = 48, layers = 2, heads = 6, ffn_size = 136, vocab_size = 149 }\n"
-    "data.path = \"data/mine\"\nrun.steps = 1\n";
+    "data.path = \"data/mine\"\nrun.steps = 1\nrun.device = \"cpu\"\n";
 
 TEST(StartBanner, shows_model_data_batch_strategies_ranks_and_memory) {
   const config::Job job = config::job_from_toml(
