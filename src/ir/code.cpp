@@ -162,7 +162,8 @@ LocalWork local_work(const StageCode& stage, const Instr& instr, int position) {
     work.cost.bytes_after_per_token += converted;
   work.cost.bytes_after_per_token *= work.share;
   // Programs that have libtorch's operators on devices make the logits of all tokens at once.
-  if (const auto sums = instr.op->statistic_sums(stage.on_devices); sums && stage.element_kernels == stage.on_devices)
+  const bool at_once = stage.on_devices && !stage.element_kernels;
+  if (const auto sums = instr.op->statistic_sums(stage.on_devices); sums && !at_once)
     work.chunk = static_cast<double>(sums->chunk);
   return work;
 }

@@ -132,6 +132,15 @@ TEST(HostShare, ADeviceHasAQueueForEachStreamUnlessTheUserSaysHowMany) {
   gpu_type() = before;
 }
 
+TEST(HostShare, AJobThatNamesNoDeviceTakesCudaWhereThereIsOne) {
+  const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
+  EXPECT_EQ(device_type(), cluster::DeviceType::cuda);
+  EXPECT_EQ(environment("CUDA_DEVICE_MAX_CONNECTIONS"), "32") << "said before CUDA is asked";
+  unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  gpu_type() = before;
+  EXPECT_EQ(device_type(), gpu_count() > 0 ? cluster::DeviceType::cuda : cluster::DeviceType::cpu);
+}
+
 TEST(HostShare, ACudaDeviceIsRequiredBeforeAnythingStarts) {
   EXPECT_NO_THROW(require_device(cluster::DeviceType::cpu));
   try {
