@@ -39,16 +39,19 @@ LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr
   };
   for (const int b : instr.in) call.in.push_back(local(b, call.in.empty() ? &call.share : &other));
   for (const int b : instr.out) call.out.push_back(local(b, &other));
-  call.rotary_head_dim = call.op->rotary_head_dim();
   return call;
+}
+
+i64 LocalStage::bytes(const Size& size, i64 token_unit, i64 squared_lengths) {
+  i64 n = size.factor;
+  for (int i = 0; i < size.tokens; ++i) n *= token_unit;
+  for (int i = 0; i < size.squared_lengths; ++i) n *= squared_lengths;
+  return n;
 }
 
 i64 LocalStage::bytes(int buffer, const ir::Extent& extent) const {
   const Size& size = buffers_[static_cast<size_t>(buffer)];
-  i64 n = size.factor;
-  for (int i = 0; i < size.tokens; ++i) n *= ir::token_unit(positions_, extent.tokens);
-  for (int i = 0; i < size.squared_lengths; ++i) n *= extent.squared_lengths;
-  return n;
+  return bytes(size, size.tokens > 0 ? ir::token_unit(positions_, extent.tokens) : 0, extent.squared_lengths);
 }
 
 i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
@@ -57,14 +60,17 @@ i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
   return total;
 }
 
-const LocalStage::Bytes& LocalStage::all_bytes(const ir::Extent& extent) const {
+const std::vector<i64>& LocalStage::all_bytes(const ir::Extent& extent) const {
   const auto [it, fresh] = all_bytes_.try_emplace({extent.tokens, extent.squared_lengths});
-  Bytes& all = it->second;
+  std::vector<i64>& all = it->second;
   if (!fresh) return all;
-  for (int buffer = 0; std::cmp_less(buffer, buffers_.size()); ++buffer) all.of_buffer.push_back(bytes(buffer, extent));
+  all.reserve(buffers_.size() + members_.size());
+  const i64 unit = ir::token_unit(positions_, extent.tokens);
+  for (const Size& size : buffers_) all.push_back(bytes(size, unit, extent.squared_lengths));
   for (const std::vector<int>& members : members_) {
-    i64& total = all.of_root.emplace_back();
-    for (const int member : members) total += all.of_buffer[static_cast<size_t>(member)];
+    i64 total = 0;
+    for (const int member : members) total += all[static_cast<size_t>(member)];
+    all.push_back(total);
   }
   return all;
 }

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/stage_blocks.hpp"
 #include "ir/code.hpp"
 
 namespace switchyard::compiler {
@@ -18,20 +19,13 @@ class LocalStage {
   i64 bytes(int buffer, const ir::Extent& extent) const;
   /// Bytes of all buffers with this root.
   i64 root_bytes(int root, const ir::Extent& extent) const;
-  /// Bytes of all buffers, and of all roots, cached.
-  struct Bytes {
-    std::vector<i64> of_buffer{}, of_root{};
-  };
-  const Bytes& all_bytes(const ir::Extent& extent) const;
+  /// Bytes of all buffers, and behind them of all roots, cached.
+  const std::vector<i64>& all_bytes(const ir::Extent& extent) const;
   /// Bytes that an instruction allocates and frees while it runs on a micro-batch; size.tokens: of all positions. 0 for
   /// collectives.
   i64 workspace(Pass pass, size_t instr, const ir::CallSize& size) const;
   /// Workspaces of all instructions of a pass, cached.
   const std::vector<i64>& workspaces(Pass pass, const ir::CallSize& size) const;
-  /// Head dim of the rotary tables that an instruction needs; 0: none.
-  i64 rotary_head_dim(Pass pass, size_t instr) const {
-    return calls_[static_cast<size_t>(pass)][instr].rotary_head_dim;
-  }
 
   size_t buffers() const { return buffers_.size(); }
   size_t roots() const { return members_.size(); }
@@ -45,10 +39,10 @@ class LocalStage {
     const ir::Operator* op = nullptr;
     std::vector<ir::Type> in, out;
     double share = 1;  // of the tokens
-    i64 rotary_head_dim = 0;
   };
   static constexpr size_t kPasses = 4;
 
+  static i64 bytes(const Size& size, i64 token_unit, i64 squared_lengths);
   Call call_of(const ir::StageCode& stage, const ir::Instr& instr, int position) const;
 
   int positions_;
@@ -56,20 +50,22 @@ class LocalStage {
   std::vector<std::vector<int>> members_;  // by root
   std::vector<Call> calls_[kPasses];
   mutable std::map<std::pair<Pass, ir::CallSize>, std::vector<i64>> workspaces_;
-  mutable std::map<std::pair<i64, i64>, Bytes> all_bytes_;  // by tokens and squared lengths
+  mutable std::map<std::pair<i64, i64>, std::vector<i64>> all_bytes_;  // by tokens and squared lengths
 };
 
 /// Whether all tensors of a stage have the same local sizes at two positions.
 bool same_sizes(const ir::StageCode& stage, int a, int b);
 
-/// Stages by position, made when first used; positions with the same sizes share one.
+/// Stages by position, made when first used; positions with the same sizes share one, and all of them their blocks.
 class LocalStages {
  public:
   const LocalStage& at(const ir::StageCode& stage, int position);
+  StageBlocks& blocks(const ir::StageCode& stage) { return blocks_.try_emplace(&stage, stage).first->second; }
 
  private:
   std::map<std::pair<const ir::StageCode*, int>, LocalStage> made_;
   std::map<std::pair<const ir::StageCode*, int>, const LocalStage*> known_;
+  std::map<const ir::StageCode*, StageBlocks> blocks_;
 };
 
 }  // namespace switchyard::compiler

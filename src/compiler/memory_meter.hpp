@@ -59,8 +59,12 @@ class SharedBlocks {
  public:
   SharedBlocks(MemoryMeter& meter, MemoryClass what) : meter_(meter), what_(what) {}
   int take(i64 bytes) {
-    blocks_.push_back({bytes, 1});
     meter_.take(what_, bytes);
+    return adopt(bytes);
+  }
+  /// A block that is counted already.
+  int adopt(i64 bytes) {
+    blocks_.push_back({bytes, 1});
     return static_cast<int>(blocks_.size()) - 1;
   }
   i64 bytes(int id) const { return blocks_[static_cast<size_t>(id)].bytes; }
