@@ -40,7 +40,7 @@ class StageBlocks::Tracer {
   Tracer(const StageBlocks& blocks, Held& held, std::vector<BlockStep>& steps)
       : blocks_(blocks), stage_(blocks.stage_), held_(held), steps_(steps) {}
 
-  // As SegmentRunner::allocate: members of a root share one block.
+  // Members of a root share one block, as in SegmentRunner::allocate.
   void take(int buffer) {
     if (slot(buffer) != Held::Slot::none) return;
     slot(buffer) = Held::Slot::own;
