@@ -42,37 +42,27 @@ LocalStage::Call LocalStage::call_of(const ir::StageCode& stage, const ir::Instr
   return call;
 }
 
-i64 LocalStage::bytes(const Size& size, i64 token_unit, i64 squared_lengths) {
-  i64 n = size.factor;
-  for (int i = 0; i < size.tokens; ++i) n *= token_unit;
-  for (int i = 0; i < size.squared_lengths; ++i) n *= squared_lengths;
-  return n;
-}
-
-i64 LocalStage::bytes(int buffer, const ir::Extent& extent) const {
-  const Size& size = buffers_[static_cast<size_t>(buffer)];
-  return bytes(size, size.tokens > 0 ? ir::token_unit(positions_, extent.tokens) : 0, extent.squared_lengths);
-}
-
-i64 LocalStage::root_bytes(int root, const ir::Extent& extent) const {
-  i64 total = 0;
-  for (const int member : members_[static_cast<size_t>(root)]) total += bytes(member, extent);
-  return total;
-}
-
-const std::vector<i64>& LocalStage::all_bytes(const ir::Extent& extent) const {
-  const auto [it, fresh] = all_bytes_.try_emplace({extent.tokens, extent.squared_lengths});
-  std::vector<i64>& all = it->second;
-  if (!fresh) return all;
+std::vector<i64> LocalStage::block_bytes(const ir::Extent& extent) const {
+  std::vector<i64> all;
   all.reserve(buffers_.size() + members_.size());
   const i64 unit = ir::token_unit(positions_, extent.tokens);
-  for (const Size& size : buffers_) all.push_back(bytes(size, unit, extent.squared_lengths));
+  for (const Size& size : buffers_) {
+    i64& bytes = all.emplace_back(size.factor);
+    for (int i = 0; i < size.tokens; ++i) bytes *= unit;
+    for (int i = 0; i < size.squared_lengths; ++i) bytes *= extent.squared_lengths;
+  }
   for (const std::vector<int>& members : members_) {
     i64 total = 0;
     for (const int member : members) total += all[static_cast<size_t>(member)];
     all.push_back(total);
   }
   return all;
+}
+
+const std::vector<i64>& LocalStage::known_block_bytes(const ir::Extent& extent) const {
+  const auto [it, fresh] = block_bytes_.try_emplace({extent.tokens, extent.squared_lengths});
+  if (fresh) it->second = block_bytes(extent);
+  return it->second;
 }
 
 i64 LocalStage::workspace(Pass pass, size_t instr, const ir::CallSize& size) const {

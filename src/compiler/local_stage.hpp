@@ -15,20 +15,15 @@ namespace switchyard::compiler {
 class LocalStage {
  public:
   LocalStage(const ir::StageCode& stage, int position);
-  /// Bytes of a buffer; the same as ir::local_bytes.
-  i64 bytes(int buffer, const ir::Extent& extent) const;
-  /// Bytes of all buffers with this root.
-  i64 root_bytes(int root, const ir::Extent& extent) const;
-  /// Bytes of all buffers, and behind them of all roots, cached.
-  const std::vector<i64>& all_bytes(const ir::Extent& extent) const;
+  /// Bytes of all buffers, as ir::local_bytes, and behind them of all roots: of all their members.
+  std::vector<i64> block_bytes(const ir::Extent& extent) const;
+  /// The same, cached: by one thread at a time.
+  const std::vector<i64>& known_block_bytes(const ir::Extent& extent) const;
   /// Bytes that an instruction allocates and frees while it runs on a micro-batch; size.tokens: of all positions. 0 for
   /// collectives.
   i64 workspace(Pass pass, size_t instr, const ir::CallSize& size) const;
-  /// Workspaces of all instructions of a pass, cached.
+  /// Workspaces of all instructions of a pass, cached: by one thread at a time.
   const std::vector<i64>& workspaces(Pass pass, const ir::CallSize& size) const;
-
-  size_t buffers() const { return buffers_.size(); }
-  size_t roots() const { return members_.size(); }
 
  private:
   struct Size {  // factor * (tokens of the position)^tokens * squared lengths^squared lengths
@@ -42,7 +37,6 @@ class LocalStage {
   };
   static constexpr size_t kPasses = 4;
 
-  static i64 bytes(const Size& size, i64 token_unit, i64 squared_lengths);
   Call call_of(const ir::StageCode& stage, const ir::Instr& instr, int position) const;
 
   int positions_;
@@ -50,7 +44,7 @@ class LocalStage {
   std::vector<std::vector<int>> members_;  // by root
   std::vector<Call> calls_[kPasses];
   mutable std::map<std::pair<Pass, ir::CallSize>, std::vector<i64>> workspaces_;
-  mutable std::map<std::pair<i64, i64>, std::vector<i64>> all_bytes_;  // by tokens and squared lengths
+  mutable std::map<std::pair<i64, i64>, std::vector<i64>> block_bytes_;  // by tokens and squared lengths
 };
 
 /// Whether all tensors of a stage have the same local sizes at two positions.

@@ -359,7 +359,7 @@ class Replay {
     const i64 T = mb.T[static_cast<size_t>(ring)];
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
     it->second.extent = {T, batch::squared_lengths(shard)};
-    it->second.bytes = &it->second.local->all_bytes(it->second.extent);
+    it->second.bytes = &it->second.local->known_block_bytes(it->second.extent);
     it->second.keys = key_exchange_of(t, stage, mb);
     const i64 rows = key_rows(compiled(t), t.replica(), stage, place(t, stage), mb, plans_.cluster());
     it->second.size = {.tokens = T,

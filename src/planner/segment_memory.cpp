@@ -5,85 +5,6 @@
 
 namespace switchyard::planner {
 
-// Buffers of a root share one block, which is there from the first to the last of them.
-class StageMemory::Replay {
- public:
-  Replay(const StageMemory& memory, const compiler::LocalStage& local, const ir::CallSize& size)
-      : memory_(memory),
-        stage_(memory.stage_),
-        local_(local),
-        extent_{size.tokens, size.tokens * std::min(size.tokens, size.longest)},
-        size_(size),
-        here_(local.buffers(), false),
-        root_is_here_(local.roots(), false) {}
-
-  Kept run() {
-    Kept kept;
-    take(stage_.act_in);
-    kept.forward_peak = run(Pass::F);
-    if (std::ranges::count(stage_.stash, stage_.act_out) == 0) release(stage_.act_out);
-    kept.stash = now_;
-    take(stage_.grad_in);
-    kept.backward_peak = std::max(now_, run(Pass::BW));
-    if (!stage_.weight.code.empty()) {
-      kept.later = now_;
-      kept.backward_peak = std::max(kept.backward_peak, run(Pass::W));
-    }
-    return kept;
-  }
-
- private:
-  i64 run(Pass pass) {
-    const ir::Segment& segment = stage_.segment(pass);
-    const std::vector<Scratch>& scratch = memory_.scratch_.at(pass);
-    const auto bytes_of = [&](size_t i) {
-      return scratch[i].by_tokens ? scratch[i].bytes * ir::token_unit(stage_.replica, extent_.tokens)
-                                  : scratch[i].bytes;
-    };
-    i64 peak = now_;
-    const auto start = [&](size_t i) {
-      for (const int b : segment.code[i].out)
-        if (buffer(b).kind != ir::ValueKind::gradient) take(b);
-      now_ += bytes_of(i);
-      peak = std::max(peak, now_ + local_.workspace(pass, i, size_));
-    };
-    const auto end = [&](size_t i) {
-      now_ -= bytes_of(i);
-      for (const int b : segment.code[i].drop) release(b);
-      for (const int root : segment.code[i].drop_roots) now_ -= local_.root_bytes(root, extent_);
-    };
-    ir::walk(segment, start, end);
-    return peak;
-  }
-
-  void take(int b) {
-    if (b < 0 || here_[static_cast<size_t>(b)]) return;
-    here_[static_cast<size_t>(b)] = true;
-    const int root = buffer(b).root;
-    if (root < 0) {
-      now_ += local_.bytes(b, extent_);
-    } else if (!root_is_here_[static_cast<size_t>(root)]) {
-      root_is_here_[static_cast<size_t>(root)] = true;
-      now_ += local_.root_bytes(root, extent_);
-    }
-  }
-  void release(int b) {
-    if (b < 0 || !here_[static_cast<size_t>(b)]) return;
-    here_[static_cast<size_t>(b)] = false;
-    if (buffer(b).root < 0) now_ -= local_.bytes(b, extent_);
-  }
-
-  const ir::Buffer& buffer(int b) const { return stage_.buffers[static_cast<size_t>(b)]; }
-
-  const StageMemory& memory_;
-  const ir::StageCode& stage_;
-  const compiler::LocalStage& local_;
-  ir::Extent extent_;  // micro-batches full of the longest documents
-  ir::CallSize size_;
-  i64 now_ = 0;
-  std::vector<bool> here_, root_is_here_;
-};
-
 // Heads that are not divided evenly, and what is computed with them, differ from position to position.
 StageMemory::StageMemory(const ir::StageCode& stage) : stage_(stage) {
   std::vector<int> kinds;
@@ -95,6 +16,23 @@ StageMemory::StageMemory(const ir::StageCode& stage) : stage_(stage) {
   for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
     for (std::vector<Scratch>& of_pass = scratch_[pass]; const ir::Instr& instr : stage.segment(pass).code)
       of_pass.push_back(scratch_of(instr));
+  trace();
+}
+
+void StageMemory::trace() {
+  compiler::StageBlocks blocks(stage_);
+  const compiler::StageBlocks::Held* held = &blocks.none();
+  const auto follow = [&](std::vector<compiler::BlockStep>& steps, const compiler::StageBlocks::Change& change) {
+    steps.insert(steps.end(), change.steps.begin(), change.steps.end());
+    held = change.held;
+  };
+  if (stage_.act_in >= 0) follow(received_, blocks.receive(*held, stage_.act_in));
+  follow(steps_[Pass::F], blocks.run(*held, Pass::F, ir::kWhole, false));
+  if (stage_.act_out >= 0 && std::ranges::count(stage_.stash, stage_.act_out) == 0)
+    follow(sent_, blocks.release(*held, stage_.act_out));
+  if (stage_.grad_in >= 0) follow(gradient_, blocks.receive(*held, stage_.grad_in));
+  follow(steps_[Pass::BW], blocks.run(*held, Pass::BW, ir::kWhole, false));
+  follow(steps_[Pass::W], blocks.run(*held, Pass::W, ir::kWhole, false));
 }
 
 StageMemory::Scratch StageMemory::scratch_of(const ir::Instr& instr) const {
@@ -111,11 +49,48 @@ StageMemory::Scratch StageMemory::scratch_of(const ir::Instr& instr) const {
 Kept StageMemory::activations(const ir::CallSize& size) const {
   Kept most;
   for (const compiler::LocalStage& position : positions_) {
-    const Kept kept = Replay(*this, position, size).run();
+    const Kept kept = activations(size, position);
     for (i64 Kept::*const bytes : {&Kept::stash, &Kept::later, &Kept::forward_peak, &Kept::backward_peak})
       most.*bytes = std::max(most.*bytes, kept.*bytes);
   }
   return most;
+}
+
+// Micro-batches are full of the longest documents.
+Kept StageMemory::activations(const ir::CallSize& size, const compiler::LocalStage& position) const {
+  using Kind = compiler::BlockStep::Kind;
+  const std::vector<i64> bytes = position.block_bytes({size.tokens, size.tokens * std::min(size.tokens, size.longest)});
+  const i64 unit = ir::token_unit(stage_.replica, size.tokens);
+  i64 now = 0;
+  const auto follow = [&](const std::vector<compiler::BlockStep>& steps, Pass pass) {
+    const std::vector<Scratch>& scratch = scratch_.at(pass);
+    i64 peak = now;
+    for (const auto& [kind, index] : steps) {
+      const auto i = static_cast<size_t>(index);
+      if (kind == Kind::take)
+        now += bytes[i];
+      else if (kind == Kind::drop)
+        now -= bytes[i];
+      else if (kind == Kind::call)
+        peak = std::max(peak, now + position.workspace(pass, i, size));
+      else if (kind == Kind::begin)
+        peak = std::max(peak, now += scratch[i].bytes * (scratch[i].by_tokens ? unit : 1));
+      else if (kind == Kind::end)
+        now -= scratch[i].bytes * (scratch[i].by_tokens ? unit : 1);
+    }
+    return peak;
+  };
+  Kept kept;
+  follow(received_, Pass::F);
+  kept.forward_peak = follow(steps_.at(Pass::F), Pass::F);
+  follow(sent_, Pass::F);
+  kept.stash = now;
+  follow(gradient_, Pass::BW);
+  kept.backward_peak = follow(steps_.at(Pass::BW), Pass::BW);
+  if (stage_.weight.code.empty()) return kept;
+  kept.later = now;
+  kept.backward_peak = std::max(kept.backward_peak, follow(steps_.at(Pass::W), Pass::W));
+  return kept;
 }
 
 }  // namespace switchyard::planner

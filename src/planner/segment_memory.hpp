@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compiler/local_stage.hpp"
+#include "compiler/stage_blocks.hpp"
 #include "ir/code.hpp"
 
 namespace switchyard::planner {
@@ -34,13 +35,17 @@ class StageMemory {
     i64 bytes = 0;
     bool by_tokens = false;
   };
-  class Replay;
 
+  void trace();
+  Kept activations(const ir::CallSize& size, const compiler::LocalStage& position) const;
   Scratch scratch_of(const ir::Instr& instr) const;
 
   const ir::StageCode& stage_;
   std::vector<compiler::LocalStage> positions_;   // one of each kind
   std::map<Pass, std::vector<Scratch>> scratch_;  // by instruction
+  // Of a micro-batch: what is received, runs, what goes when it is sent, the gradient that is received.
+  std::vector<compiler::BlockStep> received_, sent_, gradient_;
+  std::map<Pass, std::vector<compiler::BlockStep>> steps_;
 };
 
 }  // namespace switchyard::planner

@@ -18,13 +18,15 @@ TEST(LocalStage, has_the_sizes_that_the_code_says_at_every_position) {
     std::map<int, i64> roots;
     for (size_t b = 0; b < stage.buffers.size(); ++b) {
       const i64 bytes = ir::local_bytes(stage.buffers[b], position, 2, extent);
-      EXPECT_EQ(local.bytes(static_cast<int>(b), extent), bytes) << b;
+      EXPECT_EQ(local.block_bytes(extent).at(b), bytes) << b;
       if (stage.buffers[b].root >= 0) roots[stage.buffers[b].root] += bytes;
     }
     EXPECT_FALSE(roots.empty());
-    for (const auto& [root, bytes] : roots) EXPECT_EQ(local.root_bytes(root, extent), bytes);
+    for (const auto& [root, bytes] : roots)
+      EXPECT_EQ(local.block_bytes(extent).at(stage.buffers.size() + static_cast<size_t>(root)), bytes);
+    EXPECT_EQ(local.known_block_bytes(extent), local.block_bytes(extent));
   }
-  EXPECT_THROW(LocalStage(stage, 0).bytes(stage.act_out >= 0 ? stage.act_out : stage.loss, {47, 900}), InternalError);
+  EXPECT_THROW(LocalStage(stage, 0).block_bytes({47, 900}), InternalError);
 }
 
 TEST(LocalStage, workspaces_are_those_of_the_operators) {
