@@ -30,6 +30,7 @@ lengths = "{lengths}"
 
 [run]
 ranks = 32
+device = "cpu"
 """
 BUCKETS = """
 [[bucket]]

@@ -49,6 +49,17 @@ std::string visible_gpus(const std::vector<std::string>& identities, const std::
   return fmt::format("{:016x}", all.value());
 }
 
+void require_one_type(const std::vector<HostView>& all) {
+  const auto other = std::ranges::find_if(all, [&](const HostView& v) { return v.device != all.front().device; });
+  if (other == all.end()) return;
+  const auto rank = static_cast<int>(other - all.begin());
+  const bool first_has_one = all.front().device == cluster::DeviceType::cuda;
+  user_error(
+      "run.device: rank {} has a CUDA device, rank {} has none that its process can use. Set run.device = \"cpu\", or "
+      "start all ranks where there is one.",
+      first_has_one ? 0 : rank, first_has_one ? rank : 0);
+}
+
 int threads_for(int rank, const std::vector<HostView>& all, const std::vector<int>& host) {
   const auto mine = static_cast<size_t>(rank);
   double share = 0;
@@ -114,8 +125,11 @@ void require_device(cluster::DeviceType device) {
 
 RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, cluster::DeviceType device,
                              bool threads_of_one_process) {
+  HostView mine = own_view();
+  mine.device = device;
   const auto all = comm::all_gather_values(fabric, comm::everyone(fabric, kHostChannel), "what hosts have",
-                                           kBeforeTheFirstStep, own_view());
+                                           kBeforeTheFirstStep, mine);
+  require_one_type(all);
   const std::vector<int>& host = fabric.cluster().host;
   if (settings.threads == 0) settings.threads = threads_for(fabric.rank(), all, host);
   settings.device = at::Device(at::kCPU);

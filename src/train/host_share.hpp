@@ -16,7 +16,11 @@ struct HostView {
   std::bitset<1024> cores;  // on which its process may run
   int gpus = 0;             // devices of gpu_type() of its process
   std::array<char, 256> visible_gpus{};
+  cluster::DeviceType device = cluster::DeviceType::cpu;  // with which the rank computes
 };
+
+/// errors  UserError with the first ranks that differ: ranks of one job compute on devices of one type
+void require_one_type(const std::vector<HostView>& all);
 
 /// Which devices a process has, as a value of HostView::visible_gpus. identities: of its devices, in their order, each
 /// empty where it is not known; variable: CUDA_VISIBLE_DEVICES, which tells no devices apart where the launcher shows
@@ -47,7 +51,7 @@ void require_device(cluster::DeviceType device);
 
 /// `settings` with the rank's device, and its threads unless they are given (above 0). All ranks call it together, each
 /// on the thread that works with its device from now on.
-/// errors  UserError on all of them where gpu_for has one for any
+/// errors  UserError on all of them where require_one_type has one, or gpu_for for any
 RankSettings with_host_share(RankSettings settings, comm::Fabric& fabric, cluster::DeviceType device,
                              bool threads_of_one_process);
 

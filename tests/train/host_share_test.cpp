@@ -7,6 +7,7 @@
 #include <mutex>
 #include <utility>
 
+#include "../message_of.hpp"
 #include "../standin/device.hpp"
 #include "base/environment.hpp"
 #include "base/errors.hpp"
@@ -139,6 +140,21 @@ TEST(HostShare, AJobThatNamesNoDeviceTakesCudaWhereThereIsOne) {
   unsetenv("CUDA_DEVICE_MAX_CONNECTIONS");
   gpu_type() = before;
   EXPECT_EQ(device_type(), gpu_count() > 0 ? cluster::DeviceType::cuda : cluster::DeviceType::cpu);
+}
+
+TEST(HostShare, RanksWithAndWithoutADeviceAreRefusedOnAllOfThem) {
+  std::vector<HostView> all(4, view(0, 2));
+  require_one_type(all);
+  all[2].device = cluster::DeviceType::cuda;
+  EXPECT_THAT(message_of([&] { require_one_type(all); }), HasSubstr("rank 2 has a CUDA device, rank 0 has none"));
+  for (const size_t rank : {0, 1}) all[rank].device = cluster::DeviceType::cuda;
+  EXPECT_THAT(message_of([&] { require_one_type(all); }), HasSubstr("rank 0 has a CUDA device, rank 3 has none"));
+  const at::DeviceType before = std::exchange(gpu_type(), standin::device().type());
+  on_ranks(2, {}, cluster::uniform(2, 1), {}, [](comm::Fabric& fabric) {
+    const auto device = fabric.rank() == 0 ? cluster::DeviceType::cpu : cluster::DeviceType::cuda;
+    EXPECT_THROW(with_host_share({.threads = 1}, fabric, device, true), UserError);
+  });
+  gpu_type() = before;
 }
 
 TEST(HostShare, ACudaDeviceIsRequiredBeforeAnythingStarts) {
