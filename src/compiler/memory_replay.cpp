@@ -345,45 +345,47 @@ class Replay {
   MicroBatchState& state_of(const Task& t, int stage) {
     const auto [it, fresh] =
         states_.try_emplace({.phase = t.phase, .replica = t.replica(), .micro_batch = t.micro_batch(), .stage = stage});
-    if (!fresh) return it->second;
+    MicroBatchState& state = it->second;
+    if (!fresh) return state;
     const auto& mb = plan_.phases[static_cast<size_t>(t.phase)]
                          .replica[static_cast<size_t>(t.replica())][static_cast<size_t>(t.micro_batch())];
     const auto [ring, position] = place(t, stage);
-    it->second.position = position;
-    it->second.pattern =
+    state.position = position;
+    state.pattern =
         ir::pattern_of(stage_of(t, stage), compiled(t).code_ranks(t.replica(), stage, ring), plans_.cluster());
-    it->second.stage = &stage_of(t, stage);
-    it->second.local = &stages_.at(*it->second.stage, it->second.position);
-    it->second.blocks = &stages_.blocks(*it->second.stage);
-    it->second.held = &it->second.blocks->none();
+    state.stage = &stage_of(t, stage);
+    state.local = &stages_.at(*state.stage, state.position);
+    state.blocks = &stages_.blocks(*state.stage);
+    state.held = &state.blocks->none();
     const i64 T = mb.T[static_cast<size_t>(ring)];
     const std::span<const batch::Piece> shard = mb.shard[static_cast<size_t>(ring)];
-    it->second.extent = {T, batch::squared_lengths(shard)};
-    it->second.bytes = &it->second.local->known_block_bytes(it->second.extent);
-    it->second.keys = key_exchange_of(t, stage, mb);
+    state.extent = {T, batch::squared_lengths(shard)};
+    state.bytes = &state.local->known_block_bytes(state.extent);
+    state.keys = key_exchange_of(t, stage, mb);
     const i64 rows = key_rows(compiled(t), t.replica(), stage, place(t, stage), mb, plans_.cluster());
-    it->second.size = {.tokens = T,
-                       .longest = batch::longest(shard),
-                       .seen_keys = rows,
-                       .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring,
-                       .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0,
-                       .element_kernels = plans_.how().element_kernels,
-                       .in_ring = compiled(t).ring_ranks(t.replica()) > 1};
+    state.size = {.tokens = T,
+                  .longest = batch::longest(shard),
+                  .seen_keys = rows,
+                  .in_steps = rows > 0 && compiled(t).strategy.exchange == KeyPassing::ring,
+                  .sequences = plans_.how().on_devices ? static_cast<i64>(shard.size()) + 1 : 0,
+                  .element_kernels = plans_.how().element_kernels,
+                  .in_ring = compiled(t).ring_ranks(t.replica()) > 1};
     const i64 weights = allocated(T * size_of(DType::f64));
-    const i64 ends = compute_ == size_of(DType::bf16) ? 2 * it->second.size.sequences * size_of(DType::i32) : 0;
-    it->second.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) + allocated(ends);
-    meter_.take(MemoryClass::workspace, it->second.feeds);
+    const i64 ends = compute_ == size_of(DType::bf16) ? 2 * state.size.sequences * size_of(DType::i32) : 0;
+    state.feeds = (random_ ? 4 : 3) * allocated(T * size_of(DType::i64)) + allocated(T * state_) + allocated(ends);
+    meter_.take(MemoryClass::workspace, state.feeds);
     if (state_ != size_of(DType::f64)) meter_.touch(MemoryClass::workspace, weights);  // made in fp64
-    return it->second;
+    return state;
   }
 
   void end_state(const StateKey& key) {
     const auto it = states_.find(key);
     if (it == states_.end()) return;
-    follow(it->second.blocks->drop_all(*it->second.held), it->second);
-    meter_.drop(MemoryClass::workspace, it->second.feeds);
-    for (int i = 0; i < 2; ++i) meter_.drop(MemoryClass::workspace, bytes_of(it->second.tables));
-    kept_ -= it->second.kept;
+    MicroBatchState& state = it->second;
+    follow(state.blocks->drop_all(*state.held), state);
+    meter_.drop(MemoryClass::workspace, state.feeds);
+    for (int i = 0; i < 2; ++i) meter_.drop(MemoryClass::workspace, bytes_of(state.tables));
+    kept_ -= state.kept;
     states_.erase(it);
   }
 
