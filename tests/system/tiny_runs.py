@@ -33,10 +33,10 @@ MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was bu
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
 
 # Runs must not inherit launch variables from the shell that started the test. How far work has come is printed where it
-# takes long, which no test may depend on.
+# takes long, which no test may depend on. Threads that wait leave the cores to other tests.
 _LAUNCH = re.compile("RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|(SLURM|PMIX?)_.*")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not _LAUNCH.fullmatch(name)} | {
-    "OMP_NUM_THREADS": "1", "SWITCHYARD_PROGRESS": "off"}
+    "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "SWITCHYARD_PROGRESS": "off"}
 _CLIENT = os.environ.get("FORK_CLIENT", str(ROOT / "build/tests/system/fork_client"))
 _SERVERS = [ForkServer(PROGRAM, os.environ.get("FORK_SERVER", str(ROOT / "build/fork_server")), _CLIENT, ENVIRONMENT),
             ForkServer(ON_STANDIN, os.environ.get("FORK_SERVER_ON_STANDIN", str(ROOT / "build/fork_server_on_standin")),
