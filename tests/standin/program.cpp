@@ -13,7 +13,7 @@ constexpr int kFault = 70;  // the exit status where the device found a fault
 const bool installed = [] {
   train::gpu_type() = device().type();
   expect_choices(true);
-  std::atexit([] {
+  std::at_quick_exit([] {
     const std::string fault = take_fault();
     if (fault.empty()) return;
     std::fprintf(stderr, "%s\n", fault.c_str());

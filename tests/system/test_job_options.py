@@ -208,8 +208,8 @@ def test_hosts_come_from_a_hostfile(words, tmp_path):
 
 def test_a_person_who_waits_is_told_what_goes_on():
     """On a terminal, from the third second on."""
-    words = [tiny.PROGRAM, "plan", "--model", "32b", "--context", "32768", "--cluster", "a800-80g", "--ranks", "64",
-             "--sequences", "64", "--seconds", "4", "--top", "20"]
+    words = [tiny.PROGRAM, "plan", "--model", "7b", "--context", "65536", "--lengths", "commoncrawl", "--cluster",
+             "h100-80g", "--ranks", "64", "--seconds", "4", "--top", "1"]
     status, said = tiny.on_terminal(words)
     assert status == 0 and re.match(r"\rplan: (searching|simulating) [\w ()]+, 2 s", said), said
     assert said.endswith(" \r"), "the line is erased"

@@ -11,7 +11,6 @@ import time
 import pytest
 import tiny_runs as tiny
 
-PROGRAM = os.environ.get("SWITCHYARD_ON_STANDIN", str(tiny.ROOT / "build/switchyard-on-standin"))
 LIBRARY = os.environ.get("STANDIN_NCCL", str(tiny.ROOT / "build/tests/comm/standin_nccl/libstandin_nccl.so"))
 RANKS = 4
 BUCKETS = [(48, "1,4,1"), (45, "dp=2,tp=2,paired=true"), (42, "tp=4,inner=2,sequence_parallel=false"),
@@ -27,12 +26,12 @@ def job_of(folder, corpus, run=(), buckets=tuple(BUCKETS), **sections):
     return tiny.write_job(folder / "job.toml", corpus, list(buckets), run=settings, **sections)
 
 
-def start(job, out, sets=(), options=(), **variables):
+def start(job, out, sets=(), options=(), soon=False, **variables):
     """A process for each rank, each of which sees another device."""
-    words = [PROGRAM, "train", str(job), "--out", str(out), *(word for key in sets for word in ("--set", key)),
+    words = [tiny.ON_STANDIN, "train", str(job), "--out", str(out), *(word for key in sets for word in ("--set", key)),
              *map(str, options)]
     return tiny.start_ranks([words] * RANKS, variables=[{"CUDA_VISIBLE_DEVICES": str(rank), "SWITCHYARD_NCCL": LIBRARY}
-                                                        | variables for rank in range(RANKS)])
+                                                        | variables for rank in range(RANKS)], soon=soon)
 
 
 def ends(processes):
@@ -42,7 +41,7 @@ def ends(processes):
 
 
 def trained(job, out, sets=(), options=(), **variables):
-    statuses, texts = ends(start(job, out, sets, options, **variables))
+    statuses, texts = ends(start(job, out, sets, options, soon=True, **variables))
     assert statuses == [0] * RANKS, texts
     return [{key: entry[key] for key in SAME} for entry in tiny.read_log(out)]
 
@@ -127,7 +126,7 @@ def test_collectives_stand_beside_messages_where_strategies_change(tmp_path, cor
 @pytest.mark.skipif(not tiny.MPI, reason="this build has no MPI")
 def test_ranks_of_mpirun_use_it_too(tmp_path, corpus, plain_by_hosts):
     job = job_of(tmp_path, corpus)
-    words = ["sh", "-c", f'CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK exec "$@"', "sh", PROGRAM, "train", job]
+    words = ["sh", "-c", f'CUDA_VISIBLE_DEVICES=$OMPI_COMM_WORLD_RANK exec "$@"', "sh", tiny.ON_STANDIN, "train", job]
     result = tiny.run([*tiny.MPIRUN, "-n", RANKS, *words, "--out", tmp_path / "mpi"],
                       environment=tiny.ENVIRONMENT | {"SWITCHYARD_NCCL": LIBRARY})
     assert result.returncode == 0, result.stderr

@@ -16,10 +16,13 @@ import termios
 import time
 from pathlib import Path
 
+from fork_server import ForkServer
+
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = os.environ.get("SWITCHYARD_PROGRAM", str(ROOT / "build" / "switchyard"))
 SLOW_DISK = os.environ.get("SWITCHYARD_SLOW_DISK", str(ROOT / "build/tests/system/libslow_disk.so"))
 REFERENCE = os.environ.get("SWITCHYARD_REFERENCE", str(ROOT / "build" / "reference" / "reference"))
+ON_STANDIN = os.environ.get("SWITCHYARD_ON_STANDIN", str(ROOT / "build/switchyard-on-standin"))
 PYTHON = sys.executable
 
 VOCAB = 120
@@ -30,10 +33,22 @@ MPI = os.environ.get("SWITCHYARD_MPI", "1") == "1"  # whether the program was bu
 MPIRUN = ["mpirun", "--oversubscribe", "--bind-to", "none", "--mca", "mpi_yield_when_idle", "1", "--allow-run-as-root"]
 
 # Runs must not inherit launch variables from the shell that started the test. How far work has come is printed where it
-# takes long, which no test may depend on.
+# takes long, which no test may depend on. Threads that wait leave the cores to other tests.
 _LAUNCH = re.compile("RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT|(SLURM|PMIX?)_.*")
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not _LAUNCH.fullmatch(name)} | {
-    "OMP_NUM_THREADS": "1", "SWITCHYARD_PROGRESS": "off"}
+    "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive", "SWITCHYARD_PROGRESS": "off"}
+_CLIENT = os.environ.get("FORK_CLIENT", str(ROOT / "build/tests/system/fork_client"))
+_SERVERS = [ForkServer(PROGRAM, os.environ.get("FORK_SERVER", str(ROOT / "build/fork_server")), _CLIENT, ENVIRONMENT),
+            ForkServer(ON_STANDIN, os.environ.get("FORK_SERVER_ON_STANDIN", str(ROOT / "build/fork_server_on_standin")),
+                       _CLIENT, ENVIRONMENT)]
+
+
+def quick(words, environment):
+    """A command that does the same as `words` and may start sooner. Its process is not the program's: signals reach
+    the program a little later."""
+    for server in _SERVERS:
+        words = server.words(words, environment)
+    return words
 
 
 def random_documents(seed, count, longest=LONGEST, vocab=VOCAB):
@@ -83,6 +98,8 @@ def command(job, *arguments):
 
 
 def run(words, timeout=HANG, environment=ENVIRONMENT, **options):
+    if options.keys() <= {"cwd", "input"}:
+        words = quick(words, environment)
     return subprocess.run([str(word) for word in words], capture_output=True, text=True, timeout=timeout,
                           env=environment, **options)
 
@@ -152,10 +169,11 @@ def free_port():
             return port
 
 
-def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
+def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None, soon=False):
     """Starts one process per rank with the variables of torchrun.
 
-    hosts: a host name for each rank (default: this machine's); variables: further ones for each rank."""
+    hosts: a host name for each rank (default: this machine's); variables: further ones for each rank; soon: where
+    no signals are sent to them (quick)."""
     port = str(port or free_port())
     processes = []
     for rank, words in enumerate(commands):
@@ -163,8 +181,9 @@ def start_ranks(commands, hosts=None, port=None, variables=None, cwd=None):
                   "MASTER_ADDR": "127.0.0.1",
                   "MASTER_PORT": port} | ({"SWITCHYARD_HOST": hosts[rank]} if hosts
                                           else {}) | (variables[rank] if variables else {})
-        processes.append(subprocess.Popen(words, env=ENVIRONMENT | launch, text=True, stdout=subprocess.PIPE,
-                                          stderr=subprocess.PIPE, cwd=cwd))
+        environment = ENVIRONMENT | launch
+        processes.append(subprocess.Popen(quick(words, environment) if soon else words, env=environment, text=True,
+                                          stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=cwd))
     return processes
 
 
@@ -186,7 +205,7 @@ def end_cleanly(ranks):
 
 def train_in_processes(job, ranks, out):
     """Trains with a process for each rank, as torchrun starts them. Returns the lines of log.jsonl."""
-    end_cleanly(start_ranks([command(job, "--out", out)] * ranks))
+    end_cleanly(start_ranks([command(job, "--out", out)] * ranks, soon=True))
     return read_log(out)
 
 
