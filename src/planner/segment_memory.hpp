@@ -43,7 +43,7 @@ class StageMemory {
   const ir::StageCode& stage_;
   std::vector<compiler::LocalStage> positions_;   // one of each kind
   std::map<Pass, std::vector<Scratch>> scratch_;  // by instruction
-  // Of a micro-batch: what is received, runs, what goes when it is sent, the gradient that is received.
+  // What a micro-batch does: it is received, runs, goes when it is sent; its gradient is received.
   std::vector<compiler::BlockStep> received_, sent_, gradient_;
   std::map<Pass, std::vector<compiler::BlockStep>> steps_;
 };
