@@ -204,6 +204,7 @@ class CostModel {
   Times with_transfers(const Times& plain, const Shape& shape, size_t micro_batches, bool transfers_first) const;
   double pipeline_bound(const Shape& shape, const Times& times, std::span<const PackedSequence> micro_batches) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
+  Spent spent_on(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(const Placement& placement, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
   static double stages_bound(const Pipeline& pipeline, bool splits_gradients, const Times& times);
