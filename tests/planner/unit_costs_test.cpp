@@ -106,7 +106,7 @@ TEST(UnitCosts, of_a_stage_of_several_layers_add_up_to_what_its_code_takes) {
           for (const Pass pass : split ? std::vector{Pass::F, Pass::B, Pass::W} : std::vector{Pass::F, Pass::BW}) {
             for (const UnitCosts* of : {&costs, &together}) {
               const bool alike = of == &costs;
-              // Of W an embedding may have the only collectives; what attention needs of the feeds is gathered for the
+              // An embedding may have the only collectives of W; what attention needs of the feeds is gathered for the
               // first layer, or where all is recomputed for the last one, too.
               if (!alike && pass == Pass::W && on.positions() > 1) continue;
               const double exact = seconds(stage, stage.segment(pass), T, of->hardware(), attention_pairs);
