@@ -1,4 +1,5 @@
-// Lower bounds on the time of a phase, from sums over its documents and from its micro-batches.
+// Lower bounds on the time of a phase and of its last backward pass, from sums over its documents and from its
+// micro-batches.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -83,6 +84,22 @@ double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
 i64 CostModel::filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const {
   const double tokens = static_cast<double>(sums.tokens) / ring_ranks;
   return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
+}
+
+double CostModel::last_backward(const Placement& p, Range range) const {
+  const auto [it, fresh] = last_backward_.try_emplace(
+      std::tuple_cat(bare_key(p, 1, 0, range), std::tuple(mesh_key(p.code_mesh()), p.ring())), 0.0);
+  if (!fresh) return it->second;
+  for (const Sums& sums : sums_[slot(range)]) {
+    const double capacity = static_cast<double>(longest(range)) * p.pipelines(),
+                 tokens = static_cast<double>(sums.tokens),
+                 shares = std::max(1.0, std::ceil(tokens / capacity)) * p.pipelines() * p.ring();
+    const Spent spent = units_.time(StageKind::middle, p.code_mesh(), least_recompute(p.mesh), Pass::BW,
+                                    std::max<i64>(1, static_cast<i64>(tokens / shares)));
+    it->second += spent.total(sums.attention_pairs / shares);
+  }
+  const auto steps = static_cast<double>(workload_.steps.size());
+  return it->second *= static_cast<double>(units_.model().layers) / p.pp / steps / speedup_;
 }
 
 // Lower bound on the work of the pipeline with most work, at the lowest rates of micro-batches of the capacity and of

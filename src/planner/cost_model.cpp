@@ -283,7 +283,8 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
   for (int k = 0; k < kStageKinds; ++k) {
     const StageKind kind = static_cast<StageKind>(k);
     if (kind != StageKind::middle && (p.pp == 1) != (kind == StageKind::whole)) continue;
-    const TimeTable& times = units_.times(kind, mesh, recompute, pass);
+    const TimeTable& times = kind == StageKind::middle ? units_.times_further(mesh, recompute, pass)
+                                                       : units_.times(kind, mesh, recompute, pass);
     const Spent* least = p.ring() > 1 ? &units_.least_of_pass(kind, mesh, recompute, pass, capacity) : nullptr;
     Spent spent;
     i64 last = 0;  // most micro-batches have as many tokens as the previous one
@@ -403,11 +404,12 @@ double CostModel::Hops::sum(int from, int to, const Sends& of_micro_batch) const
 }
 
 double CostModel::once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const {
-  return parts.sum([&](StageKind kind) {
-    const Spent spent =
-        units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
-    return spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
-  });
+  const Spent spent = spent_on(shape, parts, pass, micro_batch);
+  return spent.total(micro_batch.attention_pairs) + passing(spent, micro_batch);
+}
+
+Spent CostModel::spent_on(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const {
+  return units_.time(parts, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
 }
 
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch,
@@ -421,11 +423,8 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
   StageTime time{.forward = of(Pass::F), .backward = of(split ? Pass::B : Pass::BW), .weight = split ? of(Pass::W) : 0};
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
-      return parts.sum([&](StageKind kind) {
-        const Spent spent =
-            units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
-        return spent.communication + passing(spent, micro_batch);
-      });
+      const Spent spent = spent_on(shape, parts, pass, micro_batch);
+      return spent.communication + passing(spent, micro_batch);
     };
     time.forward_exchange = exchange(Pass::F);
     time.backward_exchange = exchange(split ? Pass::B : Pass::BW);
@@ -441,9 +440,6 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
 double CostModel::with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,
                                  const PackedSequence& micro_batch) const {
   const Transfers::OfRun& run = transfers_.of_run(shape.placement);
-  const auto spent_on = [&](StageKind kind) {
-    return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
-  };
   const auto computing = [&](const Spent& spent) {
     return spent.compute + spent.per_pair * micro_batch.attention_pairs;
   };
@@ -455,7 +451,7 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
   if (pass == Pass::BW || pass == Pass::W) std::tie(reduce, zero) = std::tie(run.reduce, run.zero);
   // The last stage turns round at once, and keeps the head's copy.
   if (pass != Pass::F && shape.schedule == config::ScheduleKind::one_f_one_b) gather.head = 0;
-  const Spent all = parts_of(kind, layers).sum(spent_on);
+  const Spent all = spent_on(shape, parts_of(kind, layers), pass, micro_batch);
   const double computed = computing(all) + zero.of(kind, layers) / block.runs,
                moved = (gather.of(kind, layers) + reduce.of(kind, layers)) / block.runs;
   double waited = 0, first = 0, last = 0;  // for what is gathered, and computing; what nothing hides
@@ -463,7 +459,8 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
     struct Unit {
       double compute = 0, gather = 0, reduce = 0;
     };
-    const double layer = computing(spent_on(StageKind::middle)) + zero.layer,
+    const TimeTable& further = units_.times_further(timed_mesh(shape.placement, micro_batch), shape.recompute, pass);
+    const double layer = computing(further.at(micro_batch.T)) + zero.layer,
                  ends = std::max(0.0, computed - layers * layer);
     std::vector<Unit> units(static_cast<size_t>(layers), {layer, gather.layer, reduce.layer});
     // The embedding takes little beside the head.
@@ -508,9 +505,7 @@ Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>&
   Spent spent;
   for (const PackedSequence& micro_batch : micro_batches)
     for (const Pass pass : passes) {
-      const Spent all = pipeline.all.sum([&](StageKind kind) {
-        return units_.time(kind, timed_mesh(shape.placement, micro_batch), shape.recompute, pass, micro_batch.T);
-      });
+      const Spent all = spent_on(shape, pipeline.all, pass, micro_batch);
       spent.compute += all.compute + all.per_pair * micro_batch.attention_pairs;
       spent.communication += all.communication + passing(all, micro_batch);
     }

@@ -80,6 +80,9 @@ class CostModel {
   /// needed. known: of the same shape, capacity and range; empty at first.
   double seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const;
   PhaseParts parts(const Shape& shape, i64 capacity, Range range) const;
+  /// Seconds of a stage's last backward pass, in which its gradients become complete: of a mean micro-batch, where all
+  /// are as small as they may be, so that all candidates of a placement have the same.
+  double last_backward(const Placement& placement, Range range) const;
 
   /// Memory with rotary tables and micro-batches full to the capacity, as many at a time as the schedule keeps of any
   /// step's micro-batches (1F1B: as for any number of them).
@@ -204,6 +207,7 @@ class CostModel {
   Times with_transfers(const Times& plain, const Shape& shape, size_t micro_batches, bool transfers_first) const;
   double pipeline_bound(const Shape& shape, const Times& times, std::span<const PackedSequence> micro_batches) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
+  Spent spent_on(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(const Placement& placement, bool crosses, i64 T) const;
   const Hops& hops(const Placement& placement) const;
   static double stages_bound(const Pipeline& pipeline, bool splits_gradients, const Times& times);
@@ -259,6 +263,7 @@ class CostModel {
   }
   mutable std::unordered_map<BareKey, std::vector<Replicas>, TupleHash> bare_;
   mutable std::unordered_map<BareKey, std::pair<int, int>, TupleHash> micro_batches_;
+  mutable std::unordered_map<StepsKey, double, TupleHash> last_backward_;
   mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> even_;
   mutable std::unordered_map<AssignedKey, std::vector<Replicas>, TupleHash> assigned_;
   mutable std::unordered_map<AssignedKey, std::vector<Step>, TupleHash> steps_;

@@ -24,7 +24,13 @@ void HomePlans::open(std::vector<double> others) {
 }
 
 PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Option& next, const Home& home) const {
-  return transfers_.phase(previous, next.shape.placement, home, next.seconds);
+  return transfers_.phase(previous, next.shape.placement, home, next.seconds, next.last_backward);
+}
+
+// Seconds that gradients need at least after the last backward pass.
+double HomePlans::after_computing(const Option& option, double reduce) {
+  const bool in_work = option.shape.placement.runs_transfer();
+  return std::max(0.0, reduce - (in_work ? 0 : option.last_backward));
 }
 
 HomePlans::Levels HomePlans::levels(Range range) const {
@@ -58,7 +64,8 @@ double HomePlans::least(const Step& longest, int zero, double rest) const {
   Timeline timeline;
   // Other phases may run before it, and bring its parameters.
   timeline.add(longest.range.lo == 0 ? times(std::nullopt, one, home)
-                                     : PhaseTimes{0, 0, one.seconds, transfers_.reduce(home.placement, home)});
+                                     : transfers_.phase(home.placement, 0, one.seconds,
+                                                        transfers_.reduce(home.placement, home), one.last_backward));
   return std::max(timeline.reduced, timeline.computed + rest) + transfers_.finish(home);
 }
 
@@ -110,8 +117,8 @@ void HomePlans::choose_options() {
     }
 }
 
-// Bounds on the time of all levels that have yet to run: their pipelines, then the gradients of the last phase, which
-// nothing hides, and the update.
+// Bounds on the time of all levels that have yet to run: their pipelines, then the gradients of the last phase, of
+// which its last backward pass hides some, and the update.
 void HomePlans::bound_rests() {
   work_.assign(static_cast<size_t>(all_) + 1, kNever);
   work_.front() = 0;
@@ -129,7 +136,8 @@ void HomePlans::bound_rests() {
     for (size_t i = 0; i < options.size(); ++i) {
       const Option& one = option({range, options[i]});
       if (one.seconds >= last) break;
-      last = std::min(last, one.seconds + (i < kReductions ? transfers_.reduce(one.shape.placement, home_) : 0));
+      const double reduce = i < kReductions ? transfers_.reduce(one.shape.placement, home_) : 0;
+      last = std::min(last, one.seconds + after_computing(one, reduce));
       if (i == kReductions) break;
     }
     const Levels some = levels(range);
@@ -160,7 +168,8 @@ void HomePlans::extend(Levels done) {
 
 void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& step) {
   const Option& one = option(step);
-  const double most = limit_ - rest_[all_ ^ next], reduce = transfers_.reduce(one.shape.placement, home_);
+  const double most = limit_ - rest_[all_ ^ next], reduce = transfers_.reduce(one.shape.placement, home_),
+               after = after_computing(one, reduce);
   std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
   phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
   phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
@@ -182,15 +191,15 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     const Timeline before = last.timeline;
     const double computed = before.computed + one.seconds;
     if (computed > most) break;
-    Mark mark{{before.computed, computed, 0, computed + reduce}, last.buckets + 1};
+    Mark mark{{before.computed, computed, 0, computed + after}, last.buckets + 1};
     if (settings_.most_buckets > 0 && mark.buckets > settings_.most_buckets) continue;
     if (dominated(mark, marks)) {
       if (settings_.most_buckets == 0) break;
       continue;
     }
-    if (std::max(before.reduced, computed) + reduce + finish_ > limit_) continue;
+    if (std::max(before.reduced + reduce, computed + after) + finish_ > limit_) continue;
     mark.timeline = before;
-    mark.timeline.add(transfers_.phase(one.shape.placement, moves_after(from), one.seconds, reduce));
+    mark.timeline.add(transfers_.phase(one.shape.placement, moves_after(from), one.seconds, reduce, one.last_backward));
     if (mark.timeline.computed > most || dominated(mark, marks)) continue;
     marks.push_back(mark);
     ++made_;

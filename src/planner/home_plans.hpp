@@ -74,6 +74,7 @@ class HomePlans {
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
   PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Home& home) const;
+  static double after_computing(const Option& option, double reduce);
   /// The part of a label that affects what follows.
   struct Mark {
     Timeline timeline;

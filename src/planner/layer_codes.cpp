@@ -101,7 +101,8 @@ LayerCodes::LayerCodes(const config::ModelConfig& model, Precision precision, co
       how_(how),
       compression_(worthwhile(allowed, precision, hardware)),
       one_layer_(training_graph(model, 1, precision)),
-      three_layers_(training_graph(model, 3, precision)) {
+      three_layers_(training_graph(model, 3, precision)),
+      four_layers_(joins() ? training_graph(model, 4, precision) : one_layer_) {
   if (!how_.exchanges) how_.exchanges = std::make_shared<compiler::KnownExchanges>();
 }
 
@@ -134,9 +135,15 @@ void LayerCodes::compile(Code& code, StageKind kind, const StageMesh& mesh, conf
                    : compiler::compile_stage(three_layers_, strategy, mesh, first, end, hosts, how_);
   code.memory = std::make_unique<StageMemory>(code.stage);
   code.cost = compiler::cost_of(code.stage);
-  code.forward = table(code, code.stage.forward, mesh);
-  code.backward = table(code, code.stage.backward, mesh);
-  code.weight = table(code, code.stage.weight, mesh);
+  const auto tables = [&](const ir::StageCode& of, auto make) {
+    return Code::Tables{make(of.forward, Pass::F), make(of.backward, Pass::B), make(of.weight, Pass::W)};
+  };
+  code.alone = tables(code.stage, [&](const ir::Segment& segment, Pass) { return table(code, segment, mesh); });
+  if (kind != StageKind::middle || !joins()) return;
+  code.two_layers = compiler::compile_stage(four_layers_, strategy, mesh, first, end + 1, hosts, how_);
+  code.further = tables(code.two_layers, [&](const ir::Segment& segment, Pass pass) {
+    return further(code.two_layers, segment, code.alone.of(pass), mesh);
+  });
 }
 
 // The segment's bytes of keys are added to the code's. Most tables are never looked at.
@@ -161,6 +168,22 @@ TimeTable LayerCodes::table(Code& code, const ir::Segment& segment, const StageM
         if (timers.empty()) timers = this->timers(stage, segment);
         Spent spent = slowest(timers, T, rings);
         return spent += keys;
+      },
+      mesh.positions());
+}
+
+TimeTable LayerCodes::further(const ir::StageCode& two_layers, const ir::Segment& segment, const TimeTable& alone,
+                              const StageMesh& mesh) const {
+  return TimeTable(
+      [this, &two_layers, &segment, &alone, timers = std::vector<simulator::SegmentTimer>(),
+       rings = has_ring(mesh)](i64 T) mutable {
+        if (timers.empty()) timers = this->timers(two_layers, segment);
+        const Spent both = slowest(timers, T, rings);
+        Spent second = alone.at(T);
+        second.compute = both.compute - second.compute;
+        second.communication = both.communication - second.communication;
+        second.per_pair = both.per_pair - second.per_pair;
+        return second;
       },
       mesh.positions());
 }

@@ -95,14 +95,21 @@ class LayerCodes {
              const compiler::CodeOptions& how, const config::Compression& allowed);
 
   struct Code {
-    ir::StageCode stage;
-    TimeTable forward, backward, weight;
+    ir::StageCode stage, two_layers;
+    struct Tables {
+      TimeTable forward, backward, weight;
+      const TimeTable& of(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
+    };
+    Tables alone, further;  // further: of what a second layer adds; this and two_layers: in the middle where joins()
     std::unique_ptr<StageMemory> memory;
     compiler::StageCost cost;
     ir::KeyBytes keys;  // of a token, all exchanges together
   };
   /// split: gradients of weights come apart from those of inputs.
   const Code& of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
+  /// Whether layers take other times together than one by one: computing goes on from a layer's last collective to the
+  /// next layer's first one, and by how much ranks that wait for one another slow it depends on how long it takes.
+  bool joins() const { return !hardware_.device.lockstep_curve.points.empty(); }
   /// The model with one layer.
   const ir::Graph& one_layer() const { return one_layer_; }
 
@@ -116,6 +123,8 @@ class LayerCodes {
  private:
   void compile(Code& code, StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
   TimeTable table(Code& code, const ir::Segment& segment, const StageMesh& mesh) const;
+  TimeTable further(const ir::StageCode& two_layers, const ir::Segment& segment, const TimeTable& alone,
+                    const StageMesh& mesh) const;
   /// Timers of a segment, one for each placement of the stage's ranks on hosts that takes different times.
   std::vector<simulator::SegmentTimer> timers(const ir::StageCode& stage, const ir::Segment& segment) const;
   Spent slowest(const std::vector<simulator::SegmentTimer>& timers, i64 T, bool rings) const;
@@ -126,7 +135,7 @@ class LayerCodes {
   cluster::Cluster placement_;
   compiler::CodeOptions how_;
   config::Compression compression_;
-  ir::Graph one_layer_, three_layers_;
+  ir::Graph one_layer_, three_layers_, four_layers_;
   struct Slot {
     std::once_flag made;
     Code code;

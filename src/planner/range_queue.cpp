@@ -192,7 +192,8 @@ void RangeQueue::pack(const Entry& entry) {
     }
   }
   if (alone() && packed.beyond == 0) {
-    packed.beyond = transfers_.beyond_one_phase(shape(packed).placement);
+    const Placement placement = shape(packed).placement;
+    packed.beyond = transfers_.beyond_one_phase(placement, model_.last_backward(placement, range_));
     if (packed.beyond > 0) {
       packed.known = Known::sums;
       return push(packed);
@@ -206,6 +207,7 @@ void RangeQueue::pack(const Entry& entry) {
 Option RangeQueue::option_of(const Entry& entry) const {
   return {.seconds = entry.value,
           .beyond = entry.beyond,
+          .last_backward = model_.last_backward(shape(entry).placement, range_),
           .memory = entry.memory,
           .shape = shape(entry),
           .capacity = entry.capacity,

@@ -14,9 +14,9 @@
 namespace switchyard::planner {
 
 /// A candidate. exact: `seconds` is its time; otherwise a lower bound on it. beyond: seconds that a plan with it takes
-/// at least besides the times of its phases and the least of any update.
+/// at least besides the times of its phases and the least of any update. last_backward: as CostModel has it.
 struct Option {
-  double seconds = 0, beyond = 0;
+  double seconds = 0, beyond = 0, last_backward = 0;
   i64 memory = 0;  // bytes of a rank without home
   Shape shape;
   i64 capacity = 0;

@@ -530,8 +530,9 @@ std::vector<PhaseTimes> phase_times(const CostModel& model, const Transfers& tra
   std::optional<Placement> previous;
   for (const Phase& phase : choice.phases) {
     const Placement& next = phase.shape.placement;
-    times.push_back(
-        transfers.phase(previous, next, choice.home(), model.seconds(phase.shape, phase.capacity, phase.range)));
+    times.push_back(transfers.phase(previous, next, choice.home(),
+                                    model.seconds(phase.shape, phase.capacity, phase.range),
+                                    model.last_backward(next, phase.range)));
     previous = next;
   }
   return times;

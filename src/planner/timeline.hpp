@@ -3,20 +3,27 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
 
 namespace switchyard::planner {
 
 /// Seconds that a phase adds: moves: receiving the parameters that its strategy lacks; first_unit: the part of this
 /// until the unit that is used first has arrived; work: its pipelines; reduce: reducing its gradients to home.
+/// last_unit: the part of this for the gradients that are complete last; last_backward: the end of the work, in which
+/// gradients become complete, one unit after the other; share: of a device that computes, what a transfer beside it
+/// takes.
 struct PhaseTimes {
   double moves = 0, first_unit = 0, work = 0, reduce = 0;
+  double last_unit = 0, last_backward = 0, share = 0;
 };
 
 /// Parameters are received while the previous phase computes, but not before the phase before that one has ended;
-/// gradients are reduced while the next phase computes. All operations are maxima and sums, so a phase that takes
-/// longer never makes a step shorter: the search relies on that.
+/// gradients are reduced while the last backward pass and the next phase compute. Computing and a transfer beside it
+/// slow each other down. A phase whose transfers or work take longer never makes a step shorter: the search relies on
+/// that.
 struct Timeline {
-  double before = 0, computed = 0, moved = 0, reduced = 0;  // before: end of the phase before the last one
+  double before = 0, computed = 0, moved = 0;                 // before: end of the phase before the last one
+  double reduced = -std::numeric_limits<double>::infinity();  // nothing yet
 
   void add(const PhaseTimes& phase);
   /// The earliest time at which the next phase's parameters can be sent.

@@ -38,7 +38,9 @@ std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
 Transfers::Transfers(const UnitCosts& units)
     : units_(units),
       parts_(units.codes()->one_layer()),
-      shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1) {
+      shared_by_(units.hardware().inter_host ? units.hardware().inter_host->shared_by : 1),
+      share_(std::min(1.0, units.hardware().device_share(units.hardware().hosts > 1 ? cluster::Link::inter_host
+                                                                                    : cluster::Link::intra_host))) {
   const config::Compression& how = units.compression();
   gradients_ = codings_of(how.gradients, units.precision().state, how, units.hardware());
   gathers_ = codings_of(how.gathers, units.precision().compute, how, units.hardware());
@@ -387,19 +389,38 @@ double Transfers::reduce(const Placement& from, const Home& home) const {
   return transfer(std::nullopt, from, {home.placement, 1}, What::gradients);
 }
 
-// A stage has its first unit when its share of the moves has come.
-PhaseTimes Transfers::phase(const Placement& next, double moves, double work, double reduce) const {
+// A stage has its first unit when its share of the moves has come. What runs gather and reduce for themselves is in the
+// work, and little is left to reduce then.
+PhaseTimes Transfers::phase(const Placement& next, double moves, double work, double reduce,
+                            double last_backward) const {
   const double units = static_cast<double>(units_.model().layers + 2) / next.pp;
-  return {moves, moves / units, work, reduce};
+  return {.moves = moves,
+          .first_unit = moves / units,
+          .work = work + zeroing(next),
+          .reduce = reduce,
+          .last_unit = reduce / units,
+          .last_backward = next.runs_transfer() ? 0 : last_backward,
+          .share = share_};
 }
 
-double Transfers::beyond_one_phase(const Placement& placement) const {
+double Transfers::zeroing(const Placement& p) const {
+  if (p.runs_transfer()) return 0;
+  const auto [it, fresh] = zeroing_.try_emplace(placement_key(p), 0.0);
+  if (!fresh) return it->second;
+  const DType state = units_.precision().state;
+  const UnitSeconds zero = on_device(p, 1, "zero", state, size_of(state));
+  return it->second = zero.of(StageKind::whole, static_cast<int>(units_.model().layers)) / p.pp;
+}
+
+double Transfers::beyond_one_phase(const Placement& placement, double last_backward) const {
   double least = std::numeric_limits<double>::infinity();
   for (const int zero : {0, 1}) {
     const Home home{placement, zero};
     if (zero == 0 && !home.copies()) continue;
-    const PhaseTimes alone = phase(std::nullopt, placement, home, 0);
-    least = std::min(least, alone.first_unit + alone.reduce + finish(home));
+    const PhaseTimes one = phase(std::nullopt, placement, home, 0, last_backward);  // work: filling with zeros
+    const double beside = one.moves - one.first_unit + std::min(one.reduce, one.last_backward);
+    least = std::min(least, one.first_unit + one.work + one.share * beside +
+                                std::max(one.reduce - one.last_backward, one.last_unit) + finish(home));
   }
   return std::max(0.0, least - least_finish());
 }

@@ -46,14 +46,15 @@ class Transfers {
   double moves(const std::optional<Placement>& previous, const Placement& next, const Home& home) const;
   /// Seconds of reducing the gradients of `from`, each on one rank at home.
   double reduce(const Placement& from, const Home& home) const;
-  /// Times of a phase under `next`: its parameters are moved in `moves` seconds, its gradients reduced in `reduce`.
-  PhaseTimes phase(const Placement& next, double moves, double work, double reduce) const;
-  PhaseTimes phase(const std::optional<Placement>& previous, const Placement& next, const Home& home,
-                   double work) const {
-    return phase(next, moves(previous, next, home), work, reduce(next, home));
+  /// Times of a phase under `next`: its parameters are moved in `moves` seconds, its gradients reduced in `reduce`,
+  /// some of them during the `last_backward` seconds of the work.
+  PhaseTimes phase(const Placement& next, double moves, double work, double reduce, double last_backward) const;
+  PhaseTimes phase(const std::optional<Placement>& previous, const Placement& next, const Home& home, double work,
+                   double last_backward) const {
+    return phase(next, moves(previous, next, home), work, reduce(next, home), last_backward);
   }
   /// Seconds that a plan of one phase takes at least, beyond the phase's work and least_finish().
-  double beyond_one_phase(const Placement& placement) const;
+  double beyond_one_phase(const Placement& placement, double last_backward) const;
   /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
   /// longest (ZeRO-2 and 3, and replicas of the mesh; else 0), with what a rank copies and adds of its own rows, and
   /// the share of the device that this takes from computing beside it. zero: filling the gradients of a run with zeros.
@@ -137,6 +138,8 @@ class Transfers {
   /// Bytes of an element that the update reads and writes; seconds in which all ranks agree on the norm.
   double updated_bytes() const;
   double norm_seconds() const;
+  /// Seconds of filling the accumulators of a stage with zeros, where not each run has gradients of its own.
+  double zeroing(const Placement& placement) const;
   UnitSeconds of_units(const Placement& placement, int cuts, Apart apart, DType type, const Codings& codings) const;
   /// Seconds in which an operator moves so many bytes for each element that a rank has of a unit, cut into parts.
   UnitSeconds on_device(const Placement& placement, int cuts, const char* name, DType type, i64 bytes) const;
@@ -144,12 +147,14 @@ class Transfers {
   const UnitCosts& units_;
   WeightParts parts_;
   int shared_by_;                // devices with one adapter
+  double share_;                 // of a device that computes, what a transfer beside it takes
   Codings gradients_, gathers_;  // what is encoded
   // By the keys of previous, next and home, what is moved, and whether home has copies.
   using Key = decltype(std::tuple_cat(PlacementKey(), PlacementKey(), PlacementKey(), std::tuple<What, bool>()));
   mutable std::unordered_map<Key, double, TupleHash> known_;
   mutable std::map<Home, double> finish_;
   mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
+  mutable std::unordered_map<PlacementKey, double, TupleHash> zeroing_;
   // By placement_key, cuts and what is apart.
   mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int, Apart>, Seats, TupleHash> seats_;
   // By all that they depend on: the groups, and of each table the slices of a part and the seats on its stage.

@@ -29,8 +29,8 @@ bool rises(const cluster::EfficiencyCurve& curve) {
 }
 bool all_shares_rise(const cluster::Hardware& hardware) {
   bool all = hardware.device.operators.empty() && rises(hardware.device.width_curve) &&
-             rises(hardware.device.memory_curve) && rises(hardware.intra_host.curve) &&
-             (!hardware.inter_host || rises(hardware.inter_host->curve));
+             rises(hardware.device.memory_curve) && rises(hardware.device.lockstep_curve) &&
+             rises(hardware.intra_host.curve) && (!hardware.inter_host || rises(hardware.inter_host->curve));
   for (const auto& [type, rates] : hardware.device.rates) all = all && rises(rates.matmul_curve);
   return all;
 }
@@ -66,7 +66,7 @@ Kept deepened(Kept one, const Kept& middle, int layers) {
 
 void Parts::add(StageKind kind, int layers) {
   ++of[static_cast<size_t>(kind)];
-  of[static_cast<size_t>(StageKind::middle)] += layers - 1;
+  further += layers - 1;
 }
 
 Parts parts_of(StageKind kind, int layers) {
@@ -86,7 +86,24 @@ const TimeTable& UnitCosts::times(StageKind kind, const StageMesh& mesh, config:
   // What is recomputed changes the backward pass only.
   const Code& code = this->code(kind, mesh, pass == Pass::F ? config::Recompute::gathers : recompute,
                                 pass == Pass::B || pass == Pass::W);
-  return pass == Pass::F ? code.forward : pass == Pass::W ? code.weight : code.backward;
+  return code.alone.of(pass);
+}
+
+const TimeTable& UnitCosts::times_further(const StageMesh& mesh, config::Recompute recompute, Pass pass) const {
+  if (!codes_->joins()) return times(StageKind::middle, mesh, recompute, pass);
+  return code(StageKind::middle, mesh, pass == Pass::F ? config::Recompute::gathers : recompute,
+              pass == Pass::B || pass == Pass::W)
+      .further.of(pass);
+}
+
+Spent UnitCosts::time(const Parts& parts, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const {
+  const auto of_kind = [&](StageKind kind) { return time(kind, mesh, recompute, pass, T); };
+  if (!codes_->joins()) return parts.sum(of_kind);
+  Parts apart = parts;
+  apart.further = 0;
+  Spent all = apart.sum(of_kind);
+  if (parts.further > 0) all += parts.further * times_further(mesh, recompute, pass).at(T);
+  return all;
 }
 
 const Spent& UnitCosts::least(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity,
@@ -113,7 +130,9 @@ const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, con
   const bool falling =
       shares_rise_ && !compression().encodes_exchanges() &&
       (kind == StageKind::middle || kind == StageKind::first || ir::HeadLoss::chunk(how().on_devices) % multiple == 0);
-  if (fresh) it->second = times(kind, mesh, recompute, pass).least(capacity, falling);
+  const TimeTable& times =
+      kind == StageKind::middle ? times_further(mesh, recompute, pass) : this->times(kind, mesh, recompute, pass);
+  if (fresh) it->second = times.least(capacity, falling);
   return it->second;
 }
 

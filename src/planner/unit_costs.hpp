@@ -23,6 +23,7 @@ Kept deepened(Kept one, const Kept& middle, int layers);
 /// and every further layer is one in the middle. Whatever adds up over a stage's code is the sum of theirs.
 struct Parts {
   std::array<int, kStageKinds> of{};
+  int further = 0;  // layers
 
   /// Adds a position of a pipeline.
   void add(StageKind kind, int layers);
@@ -30,9 +31,11 @@ struct Parts {
   template <class Value>
   auto sum(Value value) const {
     decltype(value(StageKind::middle)) total{};
-    for (int kind = 0; kind < kStageKinds; ++kind)
-      if (const int count = of[static_cast<size_t>(kind)]; count > 0)
-        total += count * value(static_cast<StageKind>(kind));
+    for (int k = 0; k < kStageKinds; ++k) {
+      const StageKind kind = static_cast<StageKind>(k);
+      if (const int count = of[static_cast<size_t>(k)] + (kind == StageKind::middle ? further : 0); count > 0)
+        total += count * value(kind);
+    }
     return total;
   }
   /// The same of a value for each kind.
@@ -58,9 +61,13 @@ class UnitCosts {
   Spent time(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const {
     return times(kind, mesh, recompute, pass).at(T);
   }
+  /// The same of what a further layer adds to a stage in the middle, which is no more.
+  const TimeTable& times_further(const StageMesh& mesh, config::Recompute recompute, Pass pass) const;
+  /// The same of stages of any depth together.
+  Spent time(const Parts& parts, const StageMesh& mesh, config::Recompute recompute, Pass pass, i64 T) const;
   /// Seconds a token (compute) and a pair, forward and backward, that micro-batches of at most `capacity` tokens take
-  /// at least. split: of code whose gradients are split; through: without those of weights if they are, as a
-  /// micro-batch passes a stage.
+  /// at least, of the middle what a further layer adds. split: of code whose gradients are split; through: without
+  /// those of weights if they are, as a micro-batch passes a stage.
   const Spent& least(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                      bool through = false) const;
   /// The same of one pass.
@@ -70,8 +77,10 @@ class UnitCosts {
   /// single rank does, divided by the mesh's ranks.
   bool shares_rise() const { return shares_rise_; }
   /// Whether more tokens surely take no less time. Activations that are too short to be encoded may take longer than
-  /// more of them.
-  bool times_rise() const { return hardware().device.operators.empty() && !compression().encodes_exchanges(); }
+  /// more of them, and so may computing between two collectives that slows devices less if it is longer.
+  bool times_rise() const {
+    return hardware().device.operators.empty() && !compression().encodes_exchanges() && !codes_->joins();
+  }
   /// The bytes that a position with so many layers keeps between its passes. split: gradients of weights are computed
   /// apart. size: tokens, the longest document, and keys that come together from several ring ranks.
   Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,

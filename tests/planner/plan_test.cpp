@@ -52,7 +52,7 @@ std::string refusal(const Request& request) {
 TEST(Plan, buckets_of_a_choice_are_the_same_choice_again) {
   const Planner planner(request_of());
   size_t most = 0;
-  for (const Choice& choice : planner.plan(8).best) {
+  for (const Choice& choice : planner.plan(40).best) {
     const std::vector<config::Bucket> buckets = planner.buckets(choice);
     ASSERT_EQ(buckets.size(), choice.phases.size());
     EXPECT_EQ(buckets.front().max_length, 4096);

@@ -27,7 +27,8 @@ struct Case {
                 problem.model.need(shape, capacity, range).total() + problem.model.home_bytes({shape.placement});
             problem.settings.memory == 0 || memory <= problem.settings.memory)
           least = std::min(least, problem.model.seconds(shape, capacity, range) +
-                                      problem.transfers.beyond_one_phase(shape.placement));
+                                      problem.transfers.beyond_one_phase(
+                                          shape.placement, problem.model.last_backward(shape.placement, range)));
       }
     return least;
   }

@@ -83,7 +83,7 @@ class Exhaustive {
   struct Candidate {
     Range range;
     planner::Degrees degrees;  // on several hosts also which ranks are side by side
-    double seconds = 0;
+    PhaseTimes times{};        // without moves and reduction
     i64 need = 0;
     size_t placement = 0;
     unsigned features = 0;  // a bit each
@@ -103,7 +103,7 @@ class Exhaustive {
         candidates_[range].push_back(
             {range,
              {p.dp, mesh_key(p.mesh), p.pp, p_.hardware.hosts > 1 && p.inside == config::Inside::pipeline},
-             p_.model.seconds(shape, capacity, range),
+             p_.transfers.phase(p, 0, p_.model.seconds(shape, capacity, range), 0, p_.model.last_backward(p, range)),
              p_.model.need(shape, capacity, range).total(),
              static_cast<size_t>(known - placements_.begin()),
              features_of(shape)});
@@ -178,9 +178,11 @@ class Exhaustive {
         return std::numeric_limits<double>::infinity();
       const size_t of_home = home * placements_.size() + phase->placement;
       const double moves = moves_[of_home * (placements_.size() + 1) + previous];
-      const int pp = placements_[phase->placement].pp;
-      timeline.add(
-          {moves, moves / (static_cast<double>(p_.units.model().layers + 2) / pp), phase->seconds, reduce_[of_home]});
+      const double units = static_cast<double>(p_.units.model().layers + 2) / placements_[phase->placement].pp;
+      PhaseTimes times = phase->times;
+      std::tie(times.moves, times.first_unit) = std::pair(moves, moves / units);
+      std::tie(times.reduce, times.last_unit) = std::pair(reduce_[of_home], reduce_[of_home] / units);
+      timeline.add(times);
       previous = phase->placement + 1;
     }
     return timeline.reduced + finish_[home];

@@ -50,6 +50,25 @@ TEST(Timeline, gradients_leave_one_phase_after_the_other) {
   expect(timeline, 10, 15, 0, 37);
 }
 
+TEST(Timeline, gradients_leave_during_the_last_backward_pass_but_for_the_last_unit) {
+  for (const auto& [reduce, reduced] : {std::pair(6.0, 12.0), std::pair(4.5, 11.5), std::pair(9.0, 15.0)}) {
+    Timeline timeline;
+    timeline.add({.work = 11, .reduce = reduce, .last_unit = 0.5, .last_backward = 5});
+    expect(timeline, 0, 11, 0, reduced);
+  }
+}
+
+// Half of what is moved beside it: of the first phase 3 - 1 before and 4 after its first unit, of the second one 2 of
+// gradients, which take longer for it, too.
+TEST(Timeline, transfers_and_computing_slow_each_other) {
+  Timeline timeline;
+  timeline.add(
+      {.moves = 3, .first_unit = 1, .work = 10, .reduce = 6, .last_unit = 1, .last_backward = 4, .share = 0.5});
+  expect(timeline, 0, 1 + 10 + 1 + 2, 3 + 1.5, 8 + 6 + 2);
+  timeline.add({.work = 10, .share = 0.5});
+  expect(timeline, 14, 14 + 10 + 1, 4.5, 25);
+}
+
 TEST(Timeline, is_no_later_only_if_nothing_is) {
   const Timeline one{1, 2, 3, 4};
   EXPECT_TRUE(one.no_later(one));
@@ -61,12 +80,20 @@ TEST(Timeline, is_no_later_only_if_nothing_is) {
 TEST(Timeline, stays_no_later_whatever_follows) {
   std::mt19937 random(1);
   const auto draw = [&] { return static_cast<double>(random() % 20); };
+  const auto share = [&] { return static_cast<double>(random() % 5) / 4; };
   for (int trial = 0; trial < 2000; ++trial) {
     Timeline early{draw(), draw(), draw(), draw()}, late = early;
     for (double* at : {&late.before, &late.computed, &late.moved, &late.reduced}) *at += draw();
-    const PhaseTimes phase{draw(), draw(), draw(), draw()};
+    PhaseTimes phase{draw(), 0, draw(), draw(), 0, draw(), share()};
+    phase.first_unit = share() * phase.moves;
+    phase.last_unit = share() * phase.reduce;
     PhaseTimes longer = phase;
-    for (double* part : {&longer.moves, &longer.first_unit, &longer.work, &longer.reduce}) *part += draw();
+    for (const auto& [all, part] :
+         {std::pair(&longer.moves, &longer.first_unit), {&longer.reduce, &longer.last_unit}}) {
+      *all += draw();
+      *part += share() * (*all - *part);
+    }
+    longer.work += draw();
     early.add(phase);
     late.add(longer);
     ASSERT_TRUE(early.no_later(late)) << "trial " << trial;

@@ -158,15 +158,17 @@ TEST(Transfers, slices_of_many_holders_are_messages_that_each_take_their_latency
 
 TEST(Transfers, a_plan_of_one_phase_takes_what_moves_before_and_after_it) {
   Case two(2, 2);
-  for (const Placement& p : {Placement{4, outer(1), 1}, Placement{2, outer(2), 1}, Placement{2, outer(1), 2}}) {
-    double least = std::numeric_limits<double>::infinity();
-    for (const int zero : {0, 1}) {
-      Timeline timeline;
-      timeline.add(two.transfers.phase(std::nullopt, p, {p, zero}, 100));
-      least = std::min(least, timeline.reduced + two.transfers.finish({p, zero}) - 100);
+  for (const Placement& p : {Placement{4, outer(1), 1}, Placement{2, outer(2), 1}, Placement{2, outer(1), 2}})
+    for (const double last_backward : {0.0, 1e-5, 50.0}) {
+      double least = std::numeric_limits<double>::infinity();
+      for (const int zero : {0, 1}) {
+        Timeline timeline;
+        timeline.add(two.transfers.phase(std::nullopt, p, {p, zero}, 100, last_backward));
+        least = std::min(least, timeline.reduced + two.transfers.finish({p, zero}) - 100);
+      }
+      EXPECT_NEAR(two.transfers.beyond_one_phase(p, last_backward) + two.transfers.least_finish(), least, 1e-9)
+          << to_string(p);
     }
-    EXPECT_NEAR(two.transfers.beyond_one_phase(p) + two.transfers.least_finish(), least, 1e-9) << to_string(p);
-  }
 }
 
 // Seconds in which all hosts, of one rank each, receive what the compiled layouts of the strategy to move to need.

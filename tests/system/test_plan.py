@@ -366,14 +366,26 @@ def test_devices_that_slow_each_other_are_planned_as_they_are_simulated(tmp_path
                       for row, name in plans_of(printed.splitlines()) if row.startswith("The job's own buckets: ")]
             assert simulated[0] <= float(mine[0]), printed
             times |= {name: (float(a), float(b)) for a, b, name in [*listed, mine]}
-        # Rings wait for one another in each attention. Ulysses under a lockstep curve is planned up to 1.1% too slow.
         for name, (simulated, planned) in times.items():
-            rel = 0.03 if "ring" in name else 0.015 if "ulysses" in name and "lockstep" in profile else 0.01
-            assert planned == pytest.approx(simulated, rel=rel), name
+            # Rings wait for one another in each attention.
+            assert planned == pytest.approx(simulated, rel=0.03 if "ring" in name else 0.01), name
         for a, b in itertools.combinations(times, 2):
             if times[a][0] < 0.98 * times[b][0]:
                 assert times[a][1] < times[b][1], (a, b)
         assert max(times.values())[0] > 1.1 * min(times.values())[0], "plans differ"
+
+
+def test_long_documents_on_rings_are_planned_as_they_are_simulated():
+    """Most gradients leave while the last backward pass computes, of which a pipeline with long documents has few.
+    Where the planner took all of them to leave after it, it was 27 to 30% slower than the simulator."""
+    result = tiny.run([tiny.PROGRAM, "plan", "--model", "7b", "--context", "262144", "--lengths", "commoncrawl",
+                       "--sequences", "48", "--cluster", "h100-80g", "--ranks", "16", "--degrees", "ring,ulysses",
+                       "--buckets", "1", "--seconds", "0", "--top", "6"])
+    rings = [re.match(r" +\d+ +([\d.]+) ms +([\d.]+) ms$", row).groups()
+             for row, name in listed_by(result) if "ring=" in name]
+    assert len(rings) >= 4, result.stdout
+    for simulated, planned in rings:
+        assert float(planned) == pytest.approx(float(simulated), rel=0.07), result.stdout
 
 
 def test_a_plan_is_proven_unless_the_limit_is_reached():
