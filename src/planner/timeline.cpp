@@ -9,8 +9,10 @@ void Timeline::add(const PhaseTimes& phase) {
   before = computed;
   // What is waited for is moved beside nothing.
   computed = std::max(computed + waits + phase.work + phase.share * (phase.moves - waits + left), moved);
-  const double gradients = std::max(reduced + phase.share * left, computed - phase.last_backward),
-               beside = phase.share * std::clamp(computed - gradients, 0.0, phase.reduce);
+  // Counted as if no earlier gradients were on their way: those that wait for them would slow less of the computing,
+  // and a later step could end sooner.
+  const double gradients = std::max(reduced, computed - phase.last_backward),
+               beside = phase.share * std::min(phase.last_backward, phase.reduce);
   computed += beside;
   reduced = std::max(gradients + phase.reduce + beside, computed + phase.last_unit);
 }
