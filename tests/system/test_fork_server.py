@@ -26,7 +26,7 @@ def started(words, quickly, environment=tiny.ENVIRONMENT, **options):
 
 
 def without_times(text):
-    text = re.sub(r"(\d|[ \d.]+k) tok/s +\d+% of peak|left \d+ s|in [\d.]+ m?s \(.*?\)|in-\w+", "", text)
+    text = re.sub(r"[\d.]+k? tok/s +\d+% of peak|left \d+ s|in [\d.]+ m?s \(.*?\)|in-\w+", "", text)
     return re.sub(r"  +", " ", text)
 
 
