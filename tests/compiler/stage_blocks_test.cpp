@@ -22,6 +22,7 @@ Plans plans_of(const std::string& spec, int ranks) {
 // Which blocks are there; none may be taken that is, nor dropped that isn't.
 class Present {
  public:
+  explicit Present(const StageBlocks& blocks) : held_(&blocks.none()) {}
   void follow(const StageBlocks::Change& change) {
     for (const BlockStep& step : change.steps) {
       if (step.kind == Kind::take) {
@@ -32,11 +33,14 @@ class Present {
       }
       ++count_[step.kind];
     }
+    held_ = change.held;
   }
+  const StageBlocks::Held& held() const { return *held_; }
   const std::set<int>& blocks() const { return blocks_; }
   int count(Kind kind) const { return count_.contains(kind) ? count_.at(kind) : 0; }
 
  private:
+  const StageBlocks::Held* held_;
   std::set<int> blocks_;
   std::map<Kind, int> count_;
 };
@@ -45,20 +49,15 @@ TEST(StageBlocks, what_a_micro_batch_takes_has_gone_when_it_is_done) {
   const Plans plans = plans_of("1,2,2", 4);
   for (const ir::StageCode& stage : plans.strategies()[0].groups[0].stages) {
     StageBlocks blocks(stage);
-    Present present;
-    const StageBlocks::Held* held = &blocks.none();
-    const auto follow = [&](const StageBlocks::Change& change) {
-      present.follow(change);
-      held = change.held;
-    };
-    if (stage.act_in >= 0) follow(blocks.receive(*held, stage.act_in));
-    follow(blocks.run(*held, Pass::F, ir::kWhole, false));
-    if (stage.act_out >= 0) follow(blocks.release(*held, stage.act_out));
-    EXPECT_FALSE(StageBlocks::kept(*held).empty());
-    EXPECT_TRUE(std::ranges::includes(present.blocks(), StageBlocks::kept(*held)));
-    if (stage.grad_in >= 0) follow(blocks.receive(*held, stage.grad_in));
+    Present present(blocks);
+    if (stage.act_in >= 0) present.follow(blocks.receive(present.held(), stage.act_in));
+    present.follow(blocks.run(present.held(), Pass::F, ir::kWhole, false));
+    if (stage.act_out >= 0) present.follow(blocks.release(present.held(), stage.act_out));
+    EXPECT_FALSE(StageBlocks::kept(present.held()).empty());
+    EXPECT_TRUE(std::ranges::includes(present.blocks(), StageBlocks::kept(present.held())));
+    if (stage.grad_in >= 0) present.follow(blocks.receive(present.held(), stage.grad_in));
     const int gradients = present.count(Kind::gradient);
-    follow(blocks.run(*held, Pass::BW, ir::kWhole, false));
+    present.follow(blocks.run(present.held(), Pass::BW, ir::kWhole, false));
     EXPECT_EQ(gradients, 0);
     EXPECT_GE(present.count(Kind::gradient), static_cast<int>(stage.params.size()));
     EXPECT_GT(present.count(Kind::begin), 0);
@@ -66,7 +65,7 @@ TEST(StageBlocks, what_a_micro_batch_takes_has_gone_when_it_is_done) {
     EXPECT_GT(present.count(Kind::tables), 0);
     const auto is_member = [&](int block) { return std::cmp_greater_equal(block, stage.buffers.size()); };
     EXPECT_EQ(std::ranges::count_if(present.blocks(), is_member), 0) << "roots go with their last members";
-    follow(blocks.drop_all(*held));
+    present.follow(blocks.drop_all(present.held()));
     EXPECT_TRUE(present.blocks().empty());
   }
 }
@@ -106,25 +105,20 @@ TEST(StageBlocks, a_collective_on_its_own_queue_drops_nothing_until_a_later_piec
     const ir::Segment& segment = stage.segment(pass);
     ASSERT_TRUE(segment.apart);
     StageBlocks blocks(stage);
-    Present present;
-    const StageBlocks::Held* held = &blocks.none();
-    const auto follow = [&](const StageBlocks::Change& change) {
-      present.follow(change);
-      held = change.held;
-    };
-    if (pass == Pass::BW) follow(blocks.run(*held, Pass::F, ir::kWhole, false));
+    Present present(blocks);
+    if (pass == Pass::BW) present.follow(blocks.run(present.held(), Pass::F, ir::kWhole, false));
     const int before = present.count(Kind::begin);
     int last = 0;
     for (int piece = 0; std::cmp_less_equal(piece, segment.cuts.size()); ++piece) {
       const bool apart = ir::is_collective(segment, piece);
       const int ends = present.count(Kind::end) + present.count(Kind::drop);
-      follow(blocks.run(*held, pass, piece, apart));
+      present.follow(blocks.run(present.held(), pass, piece, apart));
       if (!apart) continue;
       EXPECT_EQ(present.count(Kind::end) + present.count(Kind::drop), ends) << piece;
       last = piece;
     }
     EXPECT_GT(present.count(Kind::begin), before);
-    follow(blocks.end_apart(*held, pass, last));
+    present.follow(blocks.end_apart(present.held(), pass, last));
     EXPECT_EQ(present.count(Kind::begin), present.count(Kind::end));
   }
 }
