@@ -74,13 +74,6 @@ double CostModel::layers_bound(const Shape& shape, i64 capacity, Range range, bo
   return sum / static_cast<double>(workload_.steps.size()) / speedup_;
 }
 
-double CostModel::bound(const Shape& shape, i64 capacity, Range range) const {
-  double sum = 0;
-  for (const Sums& sums : sums_[slot(range)])
-    if (sums.documents > 0) sum += step_bound(shape, capacity, sums);
-  return sum / static_cast<double>(workload_.steps.size()) / speedup_;
-}
-
 i64 CostModel::filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const {
   const double tokens = static_cast<double>(sums.tokens) / ring_ranks;
   return std::min(capacity, static_cast<i64>(std::bit_ceil(static_cast<std::uint64_t>(std::ceil(tokens)))));
@@ -125,34 +118,6 @@ double CostModel::work(const Spent& least, const Spent& filled, i64 micro_batch,
 double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) const {
   return p.ring() > 1 ? ring_loads_.least(p, tokens, least, 0)
                       : least.compute * static_cast<double>(tokens) + least.per_pair * attention_pairs_of(tokens);
-}
-
-// A stage begins when the first micro-batch has passed the stages before it, and unless gradients are split it ends
-// before the last micro-batch's gradient goes back there. The longest document passes all positions; where gradients
-// are split, weight gradients are not on this path.
-double CostModel::step_bound(const Shape& shape, i64 capacity, const Sums& sums) const {
-  const Placement& p = shape.placement;
-  const i64 micro_batch = filled_micro_batch(sums, p.pipelines() * p.ring(), capacity);
-  const auto rate = [&](const Parts& parts, i64 T, bool passed = false) {
-    return parts.sum([&](StageKind kind) {
-      return units_.least(kind, p.code_mesh(), shape.recompute, T, shape.splits_gradients(), passed);
-    });
-  };
-  const i64 shortest = p.ring() > 1 ? 1 : sums.shortest;  // on a ring rank
-  const auto through = [&](const Parts& parts, Pass pass) { return once(shape, parts, pass, {shortest}); };
-  const Pipeline& pipeline = this->pipeline(p);
-  double bound = 0, before = 0;
-  for (const StageRun& run : pipeline.runs) {
-    const double way =
-        p.pp == 1 || !units_.times_rise()
-            ? 0
-            : through(run.begin, Pass::F) + (shape.splits_gradients() ? 0 : through(run.begin, Pass::BW));
-    bound =
-        std::max(bound, before + (run.count - 1) * way +
-                            work(rate(run.all, capacity), rate(run.all, micro_batch), micro_batch, capacity, sums, p));
-    before += run.count * way;
-  }
-  return std::max(bound, alone(rate(pipeline.all, capacity, true), sums.longest, p));
 }
 
 const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacity, Load& load) const {
@@ -259,27 +224,27 @@ double CostModel::stages_bound(const Pipeline& pipeline, bool splits_gradients, 
   return bound;
 }
 
-std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Load& load) const {
+std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Load& load, bool transfers) const {
   const Times plain{load.forward, load.most_forward, load.first_forward, gradients(shape, capacity, load)};
-  if (!shape.placement.runs_transfer()) return {plain};
+  if (!transfers || !shape.placement.runs_transfer()) return {plain};
   const size_t micro_batches = load.micro_batches.size();
   return {with_transfers(plain, shape, micro_batches, false), with_transfers(plain, shape, micro_batches, true)};
 }
 
-std::vector<double> CostModel::packed_layers_bounds(std::span<const Shape* const> shapes, i64 capacity,
-                                                    Range range) const {
-  const Shape& any = *shapes.front();
-  std::vector<double> bounds(shapes.size(), 0), slowest;
+std::vector<double> CostModel::packed_layers_bounds(const Shape& shape, std::span<const Shape* const> layouts,
+                                                    i64 capacity, Range range, bool transfers) const {
+  std::vector<double> bounds(layouts.size(), 0), slowest;
   std::vector<const Pipeline*> pipelines;
-  for (const Shape* shape : shapes) pipelines.push_back(&pipeline(shape->placement));
-  const double share = 1 / static_cast<double>(workload_.steps.size()) / (any.placement.runs_transfer() ? 1 : speedup_);
-  for (BoundedStep& step : bounded_steps(any.placement, capacity, range)) {
-    slowest.assign(shapes.size(), 0);
+  for (const Shape* layout : layouts) pipelines.push_back(&pipeline(layout->placement));
+  const bool transfer = transfers && shape.placement.runs_transfer();
+  const double share = 1 / static_cast<double>(workload_.steps.size()) / (transfer ? 1 : speedup_);
+  for (BoundedStep& step : bounded_steps(shape.placement, capacity, range)) {
+    slowest.assign(layouts.size(), 0);
     for (Load& load : step.loads)
-      for (const Times& times : times_of(any, capacity, load))
-        for (size_t i = 0; i < shapes.size(); ++i)
-          slowest[i] = std::max(slowest[i], stages_bound(*pipelines[i], any.splits_gradients(), times));
-    for (size_t i = 0; i < shapes.size(); ++i) bounds[i] += share * slowest[i];
+      for (const Times& times : times_of(shape, capacity, load, transfers))
+        for (size_t i = 0; i < layouts.size(); ++i)
+          slowest[i] = std::max(slowest[i], stages_bound(*pipelines[i], shape.splits_gradients(), times));
+    for (size_t i = 0; i < layouts.size(); ++i) bounds[i] += share * slowest[i];
   }
   return bounds;
 }

@@ -65,10 +65,11 @@ class CostModel {
   /// shape's code() alone, without embedding and head, with or without what runs transfer, which takes longer to find.
   double rough_bound(const Placement& placement, Range range) const;
   double layers_bound(const Shape& shape, i64 capacity, Range range, bool with_transfers = true) const;
-  double bound(const Shape& shape, i64 capacity, Range range) const;
-  /// Tighter ones than layers_bound(), from the micro-batches into which a step packs the documents, of shapes with the
-  /// same dp, pp, mesh, zero and code(), whatever their order and schedule.
-  std::vector<double> packed_layers_bounds(std::span<const Shape* const> shapes, i64 capacity, Range range) const;
+  /// Tighter ones than layers_bound(), from the micro-batches into which a step packs the documents: for the shape with
+  /// the layouts of layers (chunks, their path, layers for the head) that others of its dp, pp and mesh have, whatever
+  /// the order and schedule.
+  std::vector<double> packed_layers_bounds(const Shape& shape, std::span<const Shape* const> layouts, i64 capacity,
+                                           Range range, bool transfers = true) const;
   /// A tighter bound, from the micro-batches into which a step packs the documents.
   double micro_batches_bound(const Shape& shape, i64 capacity, Range range) const;
   /// Seconds of the slowest pipeline, mean over the steps: documents are packed as a step packs them, and every
@@ -181,7 +182,6 @@ class CostModel {
               const Placement& placement) const;
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
   i64 filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const;
-  double step_bound(const Shape& shape, i64 capacity, const Sums& sums) const;
   /// Appends a pipeline, or counts it with the one before it if that has equal micro-batches.
   static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);
   /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest ring rank, as a step
@@ -212,7 +212,7 @@ class CostModel {
   const Hops& hops(const Placement& placement) const;
   static double stages_bound(const Pipeline& pipeline, bool splits_gradients, const Times& times);
   /// All that a pipeline's micro-batches may take at least: without transfers one, otherwise two.
-  std::vector<Times> times_of(const Shape& shape, i64 capacity, Load& load) const;
+  std::vector<Times> times_of(const Shape& shape, i64 capacity, Load& load, bool transfers = true) const;
   double shared_bound(const Shape& shape, const Replicas& replicas) const;
   Spent spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches,
                  std::initializer_list<Pass> passes) const;

@@ -43,13 +43,15 @@ bool RangeQueue::pop(Entry& entry) {
   counts_.steps += kStepsOfAnEntry;
   if (entry.known == Known::degrees)
     expand(entry);
-  else if (entry.known == Known::plain_layers)
-    complete_layers(entry);
+  else if (entry.known == Known::plain)
+    pack_plain(entry);
+  else if (entry.known == Known::packed_plain)
+    complete(entry);
   else if (entry.known == Known::layers)
     pack_layers(entry);
   else if (entry.known == Known::packed_layers)
     separate(entry);
-  else if (entry.known == Known::sums)
+  else if (entry.known == Known::candidate)
     pack(entry);
   return entry.known == Known::micro_batches;
 }
@@ -95,31 +97,56 @@ void RangeQueue::expand(const Entry& entry) {
       counts_.memory += mesh.shapes.size() * static_cast<i64>(capacities_.size());
       continue;
     }
-    for (int code = mesh.codes.begin; code < mesh.codes.end; ++code) {
-      const int first = shapes_.code(code).members.front().shape;
-      Shape plain = shapes_.shape(first);
-      const config::Recompute least = least_recompute(plain.placement.mesh);
-      const bool is_plain = plain.recompute == least && !plain.placement.runs_transfer();
-      const Known known = is_plain ? Known::layers : Known::plain_layers;
-      plain.recompute = least;
+    for (int family = mesh.families.begin; family < mesh.families.end; ++family) {
+      const int first = shapes_.family(family).layers.front();
+      const Shape plain = this->plain(first);
       for (const i64 capacity : capacities_)
         push({.value = std::max(entry.value, model_.layers_bound(plain, capacity, range_, false)),
-              .known = known,
+              .known = Known::plain,
               .first = first,
-              .group = code,
-              .capacity = capacity,
-              .zero = plain.placement.zero});
+              .group = family,
+              .capacity = capacity});
     }
   }
 }
 
-// Code that recomputes takes no less than code that doesn't, and is compiled only where that is not too long; nor is it
-// known before what runs transfer.
-void RangeQueue::complete_layers(const Entry& entry) {
-  Entry recomputed = entry;
-  recomputed.known = Known::layers;
-  recomputed.value = std::max(entry.value, model_.layers_bound(shape(entry), entry.capacity, range_));
-  push(recomputed);
+// Code that recomputes takes no less than code that doesn't.
+Shape RangeQueue::plain(int number) const {
+  Shape plain = shapes_.shape(number);
+  plain.recompute = least_recompute(plain.placement.mesh);
+  plain.placement.zero = 1;
+  return plain;
+}
+
+void RangeQueue::pack_plain(const Entry& entry) {
+  std::vector<const Shape*> layers;
+  for (const int shape : shapes_.family(entry.group).layers) layers.push_back(&shapes_.shape(shape));
+  std::vector<double> bounds = model_.packed_layers_bounds(plain(entry.first), layers, entry.capacity, range_, false);
+  Entry packed = entry;
+  packed.known = Known::packed_plain;
+  packed.value = std::max(entry.value, std::ranges::min(bounds));
+  packed_plain_.emplace(std::pair(entry.group, entry.capacity), std::move(bounds));
+  push(packed);
+}
+
+// Code that recomputes is compiled only where the time without that is not too long; nor is it known before what runs
+// transfer.
+void RangeQueue::complete(const Entry& entry) {
+  const std::vector<double> bounds = std::move(packed_plain_.extract(std::pair(entry.group, entry.capacity)).mapped());
+  const ShapeIndex::Span codes = shapes_.family(entry.group).codes;
+  for (int number = codes.begin; number < codes.end; ++number) {
+    const ShapeIndex::Code& code = shapes_.code(number);
+    const Shape& first = shapes_.shape(code.members.front().shape);
+    double packed = kNever;
+    for (const ShapeIndex::Layers& layers : code.layers)
+      packed = std::min(packed, bounds[static_cast<size_t>(layers.of_family)]);
+    push({.value = std::max({entry.value, packed, model_.layers_bound(first, entry.capacity, range_)}),
+          .known = Known::layers,
+          .first = code.members.front().shape,
+          .group = number,
+          .capacity = entry.capacity,
+          .zero = first.placement.zero});
+  }
 }
 
 void RangeQueue::pack_layers(const Entry& entry) {
@@ -127,9 +154,9 @@ void RangeQueue::pack_layers(const Entry& entry) {
     counts_.memory += static_cast<i64>(shapes_.code(entry.group).members.size());
     return;
   }
-  std::vector<const Shape*> of;  // one of each layers
-  for (const int shape : shapes_.code(entry.group).layers) of.push_back(&shapes_.shape(shape));
-  std::vector<double> bounds = model_.packed_layers_bounds(of, entry.capacity, range_);
+  std::vector<const Shape*> layers;
+  for (const ShapeIndex::Layers& one : shapes_.code(entry.group).layers) layers.push_back(&shapes_.shape(one.shape));
+  std::vector<double> bounds = model_.packed_layers_bounds(shape(entry), layers, entry.capacity, range_);
   Entry packed = entry;
   packed.known = Known::packed_layers;
   packed.value = std::max(entry.value, std::ranges::min(bounds));
@@ -140,20 +167,15 @@ void RangeQueue::pack_layers(const Entry& entry) {
 void RangeQueue::separate(const Entry& entry) {
   const ShapeIndex::Code& code = shapes_.code(entry.group);
   std::vector<double> bounds = std::move(packed_.extract(std::pair(entry.group, entry.capacity)).mapped());
-  std::vector<bool> with_sums(bounds.size(), false);
   Entry one = entry;
-  one.known = Known::sums;
+  one.known = Known::candidate;
   for (const ShapeIndex::Member& member : code.members) {
     const Shape& shape = shapes_.shape(member.shape);
     if (!may_fit(shape, entry.capacity)) {
       ++counts_.memory;
       continue;
     }
-    const auto layers = static_cast<size_t>(member.layers);
-    double& bound = bounds[layers];
-    if (!with_sums[layers]) bound = std::max({entry.value, bound, model_.bound(shape, entry.capacity, range_)});
-    with_sums[layers] = true;
-    one.value = bound;
+    one.value = std::max(entry.value, bounds[static_cast<size_t>(member.layers)]);
     one.first = member.shape;
     push(one);
   }
@@ -195,7 +217,7 @@ void RangeQueue::pack(const Entry& entry) {
     const Placement placement = shape(packed).placement;
     packed.beyond = transfers_.beyond_one_phase(placement, model_.last_backward(placement, range_));
     if (packed.beyond > 0) {
-      packed.known = Known::sums;
+      packed.known = Known::candidate;
       return push(packed);
     }
   }
@@ -263,13 +285,18 @@ void RangeQueue::count_rest(double enough) const {
   const auto number_of = [&](const Entry& entry) -> i64 {
     if (entry.known == Known::degrees)
       return shapes_.degrees(entry.group).shapes.size() * static_cast<i64>(capacities_.size());
-    return entry.known >= Known::sums ? 1 : static_cast<i64>(shapes_.code(entry.group).members.size());
+    if (entry.known >= Known::candidate) return 1;
+    if (entry.known >= Known::layers) return static_cast<i64>(shapes_.code(entry.group).members.size());
+    i64 number = 0;
+    const ShapeIndex::Span codes = shapes_.family(entry.group).codes;
+    for (int code = codes.begin; code < codes.end; ++code) number += std::ssize(shapes_.code(code).members);
+    return number;
   };
   const auto count = [&](double least, i64& excluded, i64 number) {
     (least < enough ? counts_.unexamined : excluded) += number;
   };
   for (const Entry& entry : entries_)
-    count(entry.least(), entry.known < Known::sums ? counts_.rough : counts_.bound, number_of(entry));
+    count(entry.least(), entry.known < Known::candidate ? counts_.rough : counts_.bound, number_of(entry));
   for (const Candidates& of_placement : candidates_)
     for (const Entry& entry : of_placement.aside) count(entry.least(), counts_.bound, 1);
   for (const Option& option : options_)

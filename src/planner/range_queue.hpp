@@ -27,9 +27,10 @@ struct Option {
 };
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
-/// ranks of a stage, then those of one mesh, code and capacity (bound for their layers without recomputation and
-/// transfers, from sums over the documents, then with them, then from packed micro-batches), then a single candidate
-/// (bound from sums, then with its order and schedule from packed micro-batches).
+/// ranks of a stage; then those of one mesh, family of codes and capacity (bound for their layers without recomputation
+/// and transfers, from sums over the documents, then from packed micro-batches); then those of one code (the same with
+/// recomputation and transfers); then a single candidate (bound from its layers, then from its order and schedule,
+/// too).
 class RangeQueue {
  public:
   /// Shapes and room outlive the queue; queues of one thread may share the room.
@@ -62,9 +63,10 @@ class RangeQueue {
   int placements() const { return shapes_.placements(); }
 
  private:
-  enum class Known { degrees, plain_layers, layers, packed_layers, sums, micro_batches };
-  /// degrees, ...layers: the candidates of the index' degrees or code `group`, of which `first` is the first shape;
-  /// sums, micro-batches: the candidate of shape `first`. zero: of the candidate, or what its shape has.
+  enum class Known { degrees, plain, packed_plain, layers, packed_layers, candidate, micro_batches };
+  /// degrees, ...plain, ...layers: the candidates of the index' degrees, family or code `group`, of which `first` is
+  /// the first shape; candidate, micro_batches: the candidate of shape `first`. zero: of the candidate, or what its
+  /// shape has.
   struct Entry {
     double value = 0, beyond = 0;
     Known known = Known::degrees;
@@ -86,6 +88,8 @@ class RangeQueue {
   /// Removes the entry with the lowest bound and evaluates it more closely. Returns whether it is a candidate that
   /// can't be evaluated more closely without timing.
   bool pop(Entry& entry);
+  /// The shape without recomputation and, but for replicas of its mesh, transfers.
+  Shape plain(int shape) const;
   Shape shape(const Entry& entry) const {
     Shape shape = shapes_.shape(entry.first);
     shape.placement.zero = entry.zero;
@@ -97,7 +101,8 @@ class RangeQueue {
   /// Whether a plan with a candidate has no other phase.
   bool alone() const { return range_.lo == 0 && has_longest(); }
   void expand(const Entry& degrees);
-  void complete_layers(const Entry& layers);
+  void pack_plain(const Entry& plain);
+  void complete(const Entry& plain);
   void pack_layers(const Entry& layers);
   void separate(const Entry& layers);
   /// Whether the shape may fit beside a home, cut as far as possible.
@@ -127,9 +132,9 @@ class RangeQueue {
   double quickest_ = std::numeric_limits<double>::infinity();
   double opened_ = 0;                   // the most that open() was asked for
   std::vector<Candidates> candidates_;  // of each placement
-  // By code and capacity: bounds of entries whose layers are packed, one for each way to lay out the layers. By shape
-  // and capacity: candidates whose time is known in part.
-  std::map<std::pair<int, i64>, std::vector<double>> packed_;
+  // By family or code, and capacity: bounds of entries whose layers are packed, one for each way to lay out the layers.
+  // By shape and capacity: candidates whose time is known in part.
+  std::map<std::pair<int, i64>, std::vector<double>> packed_plain_, packed_;
   std::map<std::pair<int, i64>, CostModel::ReplicaTimes> begun_;
 };
 

@@ -58,7 +58,7 @@ PlanKey key_of(const CostModel& model, const Choice& choice);
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
 /// Work on the plans after the first one, in steps (as in Counts), with which a command looks for them.
-inline constexpr i64 kStepsOfRunnersUp = 2000000;
+inline constexpr i64 kStepsOfRunnersUp = 100000;
 
 /// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
 /// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first, in steps.

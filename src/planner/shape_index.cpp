@@ -31,30 +31,40 @@ ShapeIndex::ShapeIndex(std::span<const Shape> shapes, bool by_ranks) : shapes_(s
     meshes_.back().shapes.end = degrees.shapes.end = i + 1;
   }
   for (Mesh& mesh : meshes_) {
-    mesh.codes.begin = static_cast<int>(codes_.size());
-    add_codes(mesh);
-    mesh.codes.end = static_cast<int>(codes_.size());
+    mesh.families.begin = static_cast<int>(families_.size());
+    for (const bool splits_gradients : {false, true}) add_family(mesh.shapes, splits_gradients);
+    mesh.families.end = static_cast<int>(families_.size());
   }
 }
 
-void ShapeIndex::add_codes(const Mesh& mesh) {
+// Of the given shapes, those that split gradients or those that don't.
+void ShapeIndex::add_family(Span shapes, bool splits_gradients) {
   const auto code_of = [](const Shape& shape) { return std::pair(shape.placement.zero, shape.code()); };
-  const auto layers_of = [](const Placement& p) { return std::tuple(p.chunks, p.path, p.head_layers); };
-  const auto first = codes_.size();
-  std::vector<decltype(code_of(Shape()))> codes;
-  for (int i = mesh.shapes.begin; i < mesh.shapes.end; ++i) {
-    const auto found = std::ranges::find(codes, code_of(shape(i)));
-    const auto number = static_cast<size_t>(found - codes.begin());
-    if (found == codes.end()) {
-      codes.push_back(code_of(shape(i)));
+  const auto layers_of = [&](int number) {
+    const Placement& p = shape(number).placement;
+    return std::tuple(p.chunks, p.path, p.head_layers);
+  };
+  const int first = codes();
+  Family family{{first, first}};
+  std::vector<decltype(code_of(Shape()))> known;
+  for (int i = shapes.begin; i < shapes.end; ++i) {
+    if (shape(i).splits_gradients() != splits_gradients) continue;
+    const auto found = std::ranges::find(known, code_of(shape(i)));
+    const auto number = static_cast<size_t>(first + (found - known.begin()));
+    if (found == known.end()) {
+      known.push_back(code_of(shape(i)));
       codes_.emplace_back();
     }
-    Code& code = codes_[first + number];
-    const auto layers = std::ranges::find(code.layers, layers_of(shape(i).placement),
-                                          [&](int other) { return layers_of(shape(other).placement); });
-    code.members.push_back({i, static_cast<int>(layers - code.layers.begin())});
-    if (layers == code.layers.end()) code.layers.push_back(i);
+    Code& code = codes_[number];
+    const auto of_family = std::ranges::find(family.layers, layers_of(i), layers_of);
+    const auto of_code =
+        std::ranges::find(code.layers, layers_of(i), [&](const Layers& other) { return layers_of(other.shape); });
+    code.members.push_back({i, static_cast<int>(of_code - code.layers.begin())});
+    if (of_code == code.layers.end()) code.layers.push_back({i, static_cast<int>(of_family - family.layers.begin())});
+    if (of_family == family.layers.end()) family.layers.push_back(i);
   }
+  family.codes.end = codes();
+  if (family.codes.size() > 0) families_.push_back(std::move(family));
 }
 
 }  // namespace switchyard::planner

@@ -8,7 +8,7 @@
 
 namespace switchyard::planner {
 
-/// Groups are numbered in the order of their first shapes.
+/// Degrees and meshes are numbered in the order of their first shapes.
 class ShapeIndex {
  public:
   static constexpr int kZeros = 3;  // stages of ZeRO of a placement: 1 to 3
@@ -28,17 +28,26 @@ class ShapeIndex {
   };
   /// Those of them with one mesh.
   struct Mesh {
-    Span shapes, codes;
+    Span shapes, families;
+  };
+  /// A way to lay out the layers on stages (chunks, their path and layers for the head), which is all that times
+  /// without order and schedule depend on: a shape that has it, and its number among those of the family.
+  struct Layers {
+    int shape = 0, of_family = 0;
+  };
+  /// Codes of a mesh that split gradients alike: without recomputation and transfers all take the same.
+  struct Family {
+    Span codes;
+    std::vector<int> layers{};  // a shape for each layout
   };
   /// A shape, and the number of its layout of layers among those of its code.
   struct Member {
     int shape = 0, layers = 0;
   };
-  /// Those of a mesh with the same zero and code(), and a shape for each way to lay out the layers on stages (chunks,
-  /// their path and layers for the head), which is all that times without order and schedule depend on.
+  /// Those of a mesh with the same zero and code().
   struct Code {
     std::vector<Member> members;
-    std::vector<int> layers;
+    std::vector<Layers> layers;
   };
 
   int size() const { return static_cast<int>(shapes_.size()); }
@@ -47,18 +56,20 @@ class ShapeIndex {
   const std::vector<Degrees>& degrees() const { return degrees_; }
   const Degrees& degrees(int number) const { return degrees_[static_cast<size_t>(number)]; }
   const Mesh& mesh(int number) const { return meshes_[static_cast<size_t>(number)]; }
+  const Family& family(int number) const { return families_[static_cast<size_t>(number)]; }
   const Code& code(int number) const { return codes_[static_cast<size_t>(number)]; }
   /// Number of the placement of a shape with a stage of ZeRO; numbers are less than placements().
   int placement(int shape, int zero) const { return placement_[static_cast<size_t>(shape)] + zero - 1; }
   int placements() const { return shapes_.empty() ? 0 : placement_.back() + kZeros; }
 
  private:
-  void add_codes(const Mesh& mesh);
+  void add_family(Span shapes, bool splits_gradients);
 
   std::span<const Shape> shapes_;
   std::vector<int> placement_;  // of each shape with ZeRO-1
   std::vector<Degrees> degrees_;
   std::vector<Mesh> meshes_;
+  std::vector<Family> families_;
   std::vector<Code> codes_;
 };
 

@@ -9,13 +9,12 @@ namespace {
 
 constexpr unsigned kProblems = cases(40u, 2u);
 
-std::vector<double> packed_layers(const CostModel& model, const std::vector<const Shape*>& shapes, i64 capacity,
-                                  Range range) {
-  return model.packed_layers_bounds(shapes, capacity, range);
+double packed_layers(const CostModel& model, const Shape& shape, i64 capacity, Range range) {
+  return model.packed_layers_bounds(shape, std::vector{&shape}, capacity, range).front();
 }
 
 TEST(CostBounds, are_below_the_times_they_stand_for) {
-  int rings = 0, cut = 0, blockwise = 0;
+  int rings = 0, cut = 0, blockwise = 0, less = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem p(seed);
     const Range range{static_cast<int>(seed % p.model.bounds().size()), static_cast<int>(p.model.bounds().size())};
@@ -31,10 +30,9 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
         Shape plain = shape;
         plain.recompute = config::Recompute::none;
         EXPECT_LE(p.model.layers_bound(plain, capacity, range), seconds) << "without recomputation, " << text;
-        const double of_layers = packed_layers(p.model, {&shape}, capacity, range).front();
+        const double of_layers = packed_layers(p.model, shape, capacity, range);
         EXPECT_LE(of_layers, seconds) << text;
         EXPECT_LE(of_layers, p.model.micro_batches_bound(shape, capacity, range) * (1 + 1e-12)) << text;
-        EXPECT_LE(p.model.bound(shape, capacity, range), seconds) << text;
         EXPECT_LE(p.model.micro_batches_bound(shape, capacity, range), seconds) << text;
         Shape other{shape.placement, shape.recompute};
         other.placement.inside = config::Inside::data;
@@ -44,15 +42,19 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
           other.every = shape.every;
           ++blockwise;
         }
-        EXPECT_EQ(p.model.bound(other, capacity, range), p.model.bound(shape, capacity, range))
+        EXPECT_EQ(p.model.packed_layers_bounds(shape, std::vector<const Shape*>{&shape, &other}, capacity, range),
+                  std::vector<double>(2, of_layers))
             << "in any order and schedule, " << text;
-        EXPECT_EQ(packed_layers(p.model, {&shape, &other}, capacity, range), std::vector<double>(2, of_layers)) << text;
+        plain.placement.zero = 1;
+        const double of_plain =
+            p.model.packed_layers_bounds(plain, std::vector<const Shape*>{&shape}, capacity, range, false).front();
+        EXPECT_LE(of_plain, of_layers * (1 + 1e-12)) << "without recomputation and transfers, " << text;
+        less += of_plain < of_layers;
         rings += shape.placement.ring() > 1;
         for (std::optional<Placement> next = cut_further(shape.placement); next; next = cut_further(*next)) {
           Shape further = shape;
           further.placement = *next;
           const double longer = p.model.seconds(further, capacity, range) * (1 + 1e-12);
-          EXPECT_LE(p.model.bound(shape, capacity, range), longer) << text << ", zero=" << next->zero;
           EXPECT_LE(of_layers, longer) << text << ", zero=" << next->zero;
           EXPECT_LE(p.model.micro_batches_bound(further, capacity, range), longer) << text << ", zero=" << next->zero;
           ++cut;
@@ -63,6 +65,7 @@ TEST(CostBounds, are_below_the_times_they_stand_for) {
   EXPECT_GT(rings, 100);
   EXPECT_GT(cut, 100);
   EXPECT_GT(blockwise, 100);
+  EXPECT_GT(less, 100);
 }
 
 TEST(CostBounds, needs_are_at_least_what_they_are_known_to_be) {
@@ -93,7 +96,7 @@ TEST(CostBounds, of_micro_batches_are_near_the_times) {
     for (const Shape& shape : p.shapes) {
       const i64 capacity = capacities(p.model, range).back();
       sum += p.model.micro_batches_bound(shape, capacity, range) / p.model.seconds(shape, capacity, range);
-      of_layers += packed_layers(p.model, {&shape}, capacity, range).front() / p.model.seconds(shape, capacity, range);
+      of_layers += packed_layers(p.model, shape, capacity, range) / p.model.seconds(shape, capacity, range);
       ++count;
     }
   }

@@ -17,7 +17,15 @@ auto code_of(const Shape& shape) {
   const Placement& p = shape.placement;
   return std::tuple(p.dp, p.pp, p.mesh, p.zero, shape.code());
 }
-auto layers_of(const Placement& p) { return std::tuple(p.chunks, p.path, p.head_layers); }
+auto layers_of(const ShapeIndex& index, int shape) {
+  const Placement& p = index.shape(shape).placement;
+  return std::tuple(p.chunks, p.path, p.head_layers);
+}
+size_t different_layers(const ShapeIndex& index, const std::vector<int>& shapes) {
+  std::set<decltype(layers_of(index, 0))> layers;
+  for (const int shape : shapes) layers.insert(layers_of(index, shape));
+  return layers.size();
+}
 
 // Groups follow one another without gaps, and each holds what belongs together.
 TEST(ShapeIndex, puts_each_shape_into_one_group_of_each_kind) {
@@ -28,23 +36,33 @@ TEST(ShapeIndex, puts_each_shape_into_one_group_of_each_kind) {
       const ShapeIndex index(problem.shapes, by_ranks);
       ASSERT_EQ(static_cast<size_t>(index.size()), problem.shapes.size());
       std::set<int> seen;
-      int shape = 0, mesh = 0, code = 0;
+      int shape = 0, mesh = 0, family = 0, code = 0;
       for (const ShapeIndex::Degrees& degrees : index.degrees()) {
         EXPECT_EQ(degrees.shapes.begin, shape);
         EXPECT_EQ(degrees.meshes.begin, mesh);
         for (; mesh < degrees.meshes.end; ++mesh) {
           EXPECT_EQ(index.mesh(mesh).shapes.begin, shape);
-          EXPECT_EQ(index.mesh(mesh).codes.begin, code);
-          for (; code < index.mesh(mesh).codes.end; ++code)
-            for (const ShapeIndex::Member& member : index.code(code).members) {
-              const Shape &one = index.shape(member.shape), &first = index.shape(index.code(code).members[0].shape);
-              EXPECT_TRUE(seen.insert(member.shape).second) << "seed " << seed;
-              EXPECT_EQ(code_of(one), code_of(first));
-              EXPECT_EQ(degrees_of_all(one.placement, by_ranks),
-                        degrees_of_all(index.shape(degrees.shapes.begin).placement, by_ranks));
-              const int same = index.code(code).layers[static_cast<size_t>(member.layers)];
-              EXPECT_EQ(layers_of(one.placement), layers_of(index.shape(same).placement));
+          EXPECT_EQ(index.mesh(mesh).families.begin, family);
+          for (; family < index.mesh(mesh).families.end; ++family) {
+            const ShapeIndex::Family& of = index.family(family);
+            EXPECT_EQ(of.codes.begin, code);
+            EXPECT_EQ(different_layers(index, of.layers), of.layers.size());
+            for (; code < of.codes.end; ++code) {
+              for (const ShapeIndex::Layers& layers : index.code(code).layers)
+                EXPECT_EQ(layers_of(index, layers.shape),
+                          layers_of(index, of.layers[static_cast<size_t>(layers.of_family)]));
+              for (const ShapeIndex::Member& member : index.code(code).members) {
+                const Shape &one = index.shape(member.shape), &first = index.shape(index.code(code).members[0].shape);
+                EXPECT_TRUE(seen.insert(member.shape).second) << "seed " << seed;
+                EXPECT_EQ(code_of(one), code_of(first));
+                EXPECT_EQ(one.splits_gradients(), index.shape(of.layers.front()).splits_gradients());
+                EXPECT_EQ(degrees_of_all(one.placement, by_ranks),
+                          degrees_of_all(index.shape(degrees.shapes.begin).placement, by_ranks));
+                const int same = index.code(code).layers[static_cast<size_t>(member.layers)].shape;
+                EXPECT_EQ(layers_of(index, member.shape), layers_of(index, same));
+              }
             }
+          }
           shape = index.mesh(mesh).shapes.end;
           for (const int number : {shape - 1, index.mesh(mesh).shapes.begin})
             EXPECT_TRUE(seen.contains(number)) << "seed " << seed << ", shape " << number;
