@@ -1,6 +1,7 @@
 #include "kernels/linear.hpp"
 
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
 
 #include <vector>
@@ -35,6 +36,18 @@ void sum_of_rows(T* sum, Rows<const T> x) {
   add_rows<T>(sum, {partial.data(), x.width, parts, x.width}, 0, parts);
 }
 
+// On processors with AMX, oneDNN's products in bf16 also read what lies between the rows of the first factor, unless 32
+// divides their width, and multiply it by zero: NaN or infinity there would come into the product (oneDNN 3.12). `copy`
+// is then where the rows lie side by side.
+at::Tensor first_factor(const at::Tensor& x, std::vector<c10::BFloat16>& copy) {
+  constexpr i64 kTile = 32;
+  const bool gaps = x.stride(0) > x.size(1) && x.size(1) % kTile != 0;
+  if (!gaps || !x.is_cpu() || x.scalar_type() != at::kBFloat16) return x;
+  copy.resize(static_cast<std::size_t>(x.numel()));
+  at::Tensor dense = at::from_blob(copy.data(), x.sizes(), x.options());
+  return dense.copy_(x);
+}
+
 }  // namespace
 
 void linear(at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::Tensor& bias) {
@@ -42,10 +55,12 @@ void linear(at::Tensor& y, const at::Tensor& x, const at::Tensor& w, const at::T
               y.size(1) == w.size(0) && (!bias.defined() || bias.numel() == y.size(1)),
           "linear", {&y, &x, &w, &bias});
   if (y.numel() == 0) return;
+  std::vector<c10::BFloat16> copy;
+  const at::Tensor rows = first_factor(x, copy);
   if (bias.defined()) {
-    at::addmm_out(y, bias, x, w.t());
+    at::addmm_out(y, bias, rows, w.t());
   } else {
-    at::mm_out(y, x, w.t());
+    at::mm_out(y, rows, w.t());
   }
 }
 
@@ -54,10 +69,12 @@ void linear_dx(at::Tensor& dx, const at::Tensor& dy, const at::Tensor& w, bool a
               dx.size(1) == w.size(1),
           "linear_dx", {&dx, &dy, &w});
   if (dx.numel() == 0) return;
+  std::vector<c10::BFloat16> copy;
+  const at::Tensor rows = first_factor(dy, copy);
   if (accumulate) {
-    dx.addmm_(dy, w);
+    dx.addmm_(rows, w);
   } else {
-    at::mm_out(dx, dy, w);
+    at::mm_out(dx, rows, w);
   }
 }
 

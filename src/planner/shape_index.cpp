@@ -37,7 +37,7 @@ ShapeIndex::ShapeIndex(std::span<const Shape> shapes, bool by_ranks) : shapes_(s
   }
 }
 
-// Of the given shapes, those that split gradients or those that don't.
+// The codes of the given shapes that split gradients, or of those that don't.
 void ShapeIndex::add_family(Span shapes, bool splits_gradients) {
   const auto code_of = [](const Shape& shape) { return std::pair(shape.placement.zero, shape.code()); };
   const auto layers_of = [&](int number) {

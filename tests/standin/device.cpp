@@ -392,6 +392,18 @@ at::Tensor made(at::IntArrayRef size, at::IntArrayRef stride, const at::TensorOp
   return at::empty_strided(size, stride, options.device(at::Device(kType, 0)).pinned_memory(false));
 }
 
+bool is_product(const std::string& operator_name) {
+  return operator_name == "aten::mm" || operator_name == "aten::addmm" || operator_name == "aten::addmm_";
+}
+
+// GPUs don't read what lies between rows; oneDNN may, on processors with AMX (kernels/linear.cpp).
+void close_gaps(c10::IValue& value) {
+  if (!value.isTensor() || value.toTensor().dim() != 2) return;
+  const at::Tensor rows = value.toTensor();
+  if (rows.scalar_type() == at::kBFloat16 && rows.stride(1) == 1 && rows.stride(0) > rows.size(1))
+    value = rows.contiguous();
+}
+
 // Any operator: the CPU's kernel on the same memory.
 class Call {
  public:
@@ -403,6 +415,7 @@ class Call {
     for (std::size_t i = 0; i < count; ++i) {
       const c10::AliasInfo* alias = schema.arguments()[i].alias_info();
       replace(stack_[first + i], alias && alias->isWrite());
+      if (!alias && is_product(schema.name())) close_gaps(stack_[first + i]);
     }
     ++state().operators;
     begin(schema.name(), reads_, writes_);
