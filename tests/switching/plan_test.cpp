@@ -9,6 +9,7 @@
 #include <set>
 #include <tuple>
 
+#include "../cases.hpp"
 #include "../layout/replay.hpp"
 #include "../message_of.hpp"
 #include "base/errors.hpp"
@@ -413,6 +414,7 @@ TEST(PlanSpeed, of_reductions_is_printed) {
 TEST(PlanSpeed, of_switches_is_printed) {
   print_speed("7b, 32 ranks, 2,4,4 to 32,1,1", llama_7b(), cluster::uniform(4, 8), strategy(2, 4, 4, 32),
               strategy(32, 1, 1, 32), true);
+  if (!cases(true, false)) return;
   print_speed("32b, 1024 ranks, 32,16,2 to 128,2,4", llama_32b(), cluster::uniform(128, 8), strategy(32, 16, 2, 60),
               strategy(128, 2, 4, 60), false);
   print_speed("32b, 1024 ranks, 8,16,8 to 128,8,1, with home", llama_32b(), cluster::uniform(128, 8),
