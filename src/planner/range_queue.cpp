@@ -118,15 +118,18 @@ Shape RangeQueue::plain(int number) const {
   return plain;
 }
 
+void RangeQueue::push_packed(Entry entry, Known known, std::vector<double> bounds, PackedBounds& into) {
+  entry.known = known;
+  entry.value = std::max(entry.value, std::ranges::min(bounds));
+  into.emplace(std::pair(entry.group, entry.capacity), std::move(bounds));
+  push(entry);
+}
+
 void RangeQueue::pack_plain(const Entry& entry) {
   std::vector<const Shape*> layers;
   for (const int shape : shapes_.family(entry.group).layers) layers.push_back(&shapes_.shape(shape));
   std::vector<double> bounds = model_.packed_layers_bounds(plain(entry.first), layers, entry.capacity, range_, false);
-  Entry packed = entry;
-  packed.known = Known::packed_plain;
-  packed.value = std::max(entry.value, std::ranges::min(bounds));
-  packed_plain_.emplace(std::pair(entry.group, entry.capacity), std::move(bounds));
-  push(packed);
+  push_packed(entry, Known::packed_plain, std::move(bounds), packed_plain_);
 }
 
 // Code that recomputes is compiled only where the time without that is not too long; nor is it known before what runs
@@ -157,11 +160,7 @@ void RangeQueue::pack_layers(const Entry& entry) {
   std::vector<const Shape*> layers;
   for (const ShapeIndex::Layers& one : shapes_.code(entry.group).layers) layers.push_back(&shapes_.shape(one.shape));
   std::vector<double> bounds = model_.packed_layers_bounds(shape(entry), layers, entry.capacity, range_);
-  Entry packed = entry;
-  packed.known = Known::packed_layers;
-  packed.value = std::max(entry.value, std::ranges::min(bounds));
-  packed_.emplace(std::pair(entry.group, entry.capacity), std::move(bounds));
-  push(packed);
+  push_packed(entry, Known::packed_layers, std::move(bounds), packed_);
 }
 
 void RangeQueue::separate(const Entry& entry) {

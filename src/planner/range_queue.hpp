@@ -101,6 +101,9 @@ class RangeQueue {
   /// Whether a plan with a candidate has no other phase.
   bool alone() const { return range_.lo == 0 && has_longest(); }
   void expand(const Entry& degrees);
+  /// By family or code, and capacity: bounds of entries whose layers are packed, one for each way to lay them out.
+  using PackedBounds = std::map<std::pair<int, i64>, std::vector<double>>;
+  void push_packed(Entry entry, Known known, std::vector<double> bounds, PackedBounds& into);
   void pack_plain(const Entry& plain);
   void complete(const Entry& plain);
   void pack_layers(const Entry& layers);
@@ -132,9 +135,8 @@ class RangeQueue {
   double quickest_ = std::numeric_limits<double>::infinity();
   double opened_ = 0;                   // the most that open() was asked for
   std::vector<Candidates> candidates_;  // of each placement
-  // By family or code, and capacity: bounds of entries whose layers are packed, one for each way to lay out the layers.
+  PackedBounds packed_plain_, packed_;
   // By shape and capacity: candidates whose time is known in part.
-  std::map<std::pair<int, i64>, std::vector<double>> packed_plain_, packed_;
   std::map<std::pair<int, i64>, CostModel::ReplicaTimes> begun_;
 };
 
