@@ -1,6 +1,7 @@
 # With SWITCHYARD_UNITY, several files of a target are compiled as one. Their headers, which take most of the time, are
 # read once: a full build takes a fraction of the time, a build after an edit takes longer.
-set(SWITCHYARD_UNITY 0 CACHE STRING "Number of files of a target that are compiled as one, at most; 0: each alone")
+set(SWITCHYARD_UNITY 0 CACHE STRING
+    "Number of files of a target that are compiled as one, at most, of tests twice as many; 0: each alone")
 if(SWITCHYARD_UNITY)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
@@ -10,7 +11,11 @@ function(switchyard_unity target)
   if(NOT SWITCHYARD_UNITY)
     return()
   endif()
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${SWITCHYARD_UNITY} ${ARGN}
+  set(most ${SWITCHYARD_UNITY})
+  if(target MATCHES "_tests$")  # compiled without optimization, they need the least memory and time beside their headers
+    math(EXPR most "2 * ${most}")
+  endif()
+  execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${most} ${ARGN}
                   OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${ARGN})  # a new name may part two files
   string(REPLACE "\n" "|" groups "${groups}")
