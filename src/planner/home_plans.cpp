@@ -144,9 +144,9 @@ void HomePlans::bound_rests() {
       const double least = this->least({range, options[i]});
       if (least >= last) break;
       const auto end_with = [&](double reduce) { return least + exposed * after_computing(one, reduce); };
-      const double end = end_with(transfers_.least_reduce(one.shape.placement));
-      if (end >= last) continue;
-      last = i < kReductions ? std::min(last, end_with(transfers_.reduce(one.shape.placement, home_))) : end;
+      if (i < kReductions && end_with(transfers_.least_reduce(one.shape.placement)) >= last) continue;
+      last = std::min(last, end_with(i < kReductions ? transfers_.reduce(one.shape.placement, home_) : 0));
+      if (i == kReductions) break;
     }
     const Levels some = levels(range);
     for (Levels left = some; left <= all_; left = (left + 1) | some)

@@ -27,7 +27,7 @@ constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number
 
 constexpr size_t kEntriesOfARound = 256;  // of a range
 constexpr int kLoadOfAll = 4;       // of a thread with the range of all documents, about, where that of others is 1
-constexpr double kRound = 1.003;    // by which a round raises what a plan takes at least
+constexpr double kRound = 1.01;     // by which a round raises what a plan takes at least
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -561,7 +561,7 @@ Found search(const CostModel& model, const std::vector<Shape>& shapes, const Sea
   if (shapes.size() > settings.many) {
     std::vector<Shape> usual;
     std::ranges::copy_if(shapes, std::back_inserter(usual), is_usual);
-    SearchSettings first{.memory = settings.memory, .most_buckets = 1};
+    SearchSettings first{.memory = settings.memory, .most_buckets = settings.most_buckets};
     if (settings.spent) first.spent = [&] { return 2 * settings.spent(); };
     const ShapeIndex index(usual, by_ranks);
     const Found found = Search(threads, index, first).run();
