@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kDrafts = 4;  // so many are returned, as they may be the best when all times are exact
-constexpr size_t kReductions = 64;
+constexpr size_t kReductions = 16;
 constexpr i64 kStepsOfAPlan = 5;  // mostly for what moves before its last phase
 constexpr size_t kNotSorted = std::numeric_limits<size_t>::max();
 
@@ -31,6 +31,12 @@ PhaseTimes HomePlans::times(const std::optional<Placement>& previous, const Opti
 double HomePlans::after_computing(const Option& option, double reduce) {
   const bool in_work = option.shape.placement.runs_transfer();
   return std::max(0.0, reduce - (in_work ? 0 : option.last_backward));
+}
+
+// What an option of home's bucket has beyond that includes the update, which is known here.
+double HomePlans::least(const Step& step) const {
+  const Option& one = option(step);
+  return step.range.hi > end_ ? one.seconds + transfers_.beyond_phase(one.shape.placement, false) : one.least();
 }
 
 HomePlans::Levels HomePlans::levels(Range range) const {
@@ -66,7 +72,7 @@ double HomePlans::least(const Step& longest, int zero, double rest) const {
   timeline.add(longest.range.lo == 0 ? times(std::nullopt, one, home)
                                      : transfers_.phase(home.placement, 0, one.seconds,
                                                         transfers_.reduce(home.placement, home), one.last_backward));
-  return std::max(timeline.reduced, timeline.computed + rest) + transfers_.finish(home);
+  return std::max(timeline.reduced, timeline.least_end(transfers_.share()) + rest) + transfers_.finish(home);
 }
 
 double HomePlans::seconds(const Draft& draft) const {
@@ -90,7 +96,7 @@ const std::vector<size_t>& HomePlans::sorted(Range range) {
   for (size_t option = sorted.size(); option < queue.options().size(); ++option) sorted.push_back(option);
   std::ranges::sort(sorted, {}, [&](size_t index) {
     const Option& one = queue.options()[index];
-    return std::tie(one.seconds, one.shape, one.capacity);
+    return std::tuple(one.least(), one.seconds, one.shape, one.capacity);
   });
   return sorted;
 }
@@ -108,7 +114,7 @@ void HomePlans::choose_options() {
       seen.assign(static_cast<size_t>(queue->placements()), false);
       for (const size_t index : sorted(range)) {
         const Option& one = queue->options()[index];
-        if (one.seconds > limit_ - others_[ranges_.slot(range)]) break;
+        if (one.least() > limit_ - others_[ranges_.slot(range)]) break;
         if (one.memory > room_ || seen[static_cast<size_t>(one.placement)]) continue;
         seen[static_cast<size_t>(one.placement)] = true;
         options.push_back(index);
@@ -125,19 +131,21 @@ void HomePlans::bound_rests() {
   for (Levels left = 1; left <= all_; ++left)
     for (const Range range : open_)
       if (const Levels some = levels(range); (some & left) == some && std::countr_zero(some) == std::countr_zero(left))
-        work_[left] =
-            std::min(work_[left], option({range, options_[ranges_.slot(range)].front()}).seconds + work_[left ^ some]);
+        work_[left] = std::min(work_[left], least({range, options_[ranges_.slot(range)].front()}) + work_[left ^ some]);
   rest_.assign(static_cast<size_t>(all_) + 1, kNever);
   rest_.front() = finish_;
+  const double exposed = 1 - least_of_transfer(transfers_.share(), 1);
   for (const Range range : open_) {
-    // A reduction takes long to find, so it is found for the quickest options only.
+    // A reduction to this home takes long to find, so it is found for the quickest options only.
     const std::vector<size_t>& options = options_[ranges_.slot(range)];
     double last = kNever;
     for (size_t i = 0; i < options.size(); ++i) {
       const Option& one = option({range, options[i]});
-      if (one.seconds >= last) break;
-      const double reduce = i < kReductions ? transfers_.reduce(one.shape.placement, home_) : 0;
-      last = std::min(last, one.seconds + after_computing(one, reduce));
+      const double least = this->least({range, options[i]});
+      if (least >= last) break;
+      const auto end_with = [&](double reduce) { return least + exposed * after_computing(one, reduce); };
+      if (i < kReductions && end_with(transfers_.least_reduce(one.shape.placement)) >= last) continue;
+      last = std::min(last, end_with(i < kReductions ? transfers_.reduce(one.shape.placement, home_) : 0));
       if (i == kReductions) break;
     }
     const Levels some = levels(range);
@@ -154,13 +162,15 @@ void HomePlans::extend(Levels done) {
   if (labels.empty()) return;
   std::ranges::stable_sort(labels, {},
                            [&](int label) { return labels_[static_cast<size_t>(label)].timeline.computed; });
-  const double soonest = labels_[static_cast<size_t>(labels.front())].timeline.computed;
+  double soonest = kNever;
+  for (const int label : labels)
+    soonest = std::min(soonest, labels_[static_cast<size_t>(label)].timeline.least_end(transfers_.share()));
   for (const Range range : open_) {
     const Levels some = levels(range);
     if ((done & some) != 0) continue;
     for (const size_t index : options_[ranges_.slot(range)]) {
       stopped_ = stopped_ || stop_();
-      if (stopped_ || soonest + option({range, index}).seconds > limit_ - rest_[all_ ^ (done | some)]) break;
+      if (stopped_ || soonest + least({range, index}) > limit_ - rest_[all_ ^ (done | some)]) break;
       extend(labels, done | some, {range, index});
     }
   }
@@ -168,8 +178,8 @@ void HomePlans::extend(Levels done) {
 
 void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& step) {
   const Option& one = option(step);
-  const double most = limit_ - rest_[all_ ^ next], reduce = transfers_.reduce(one.shape.placement, home_),
-               after = after_computing(one, reduce);
+  const double share = transfers_.share(), most = limit_ - rest_[all_ ^ next],
+               reduce = transfers_.reduce(one.shape.placement, home_), after = after_computing(one, reduce);
   std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
   phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
   phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
@@ -191,6 +201,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     const Timeline before = last.timeline;
     const double computed = before.computed + one.seconds;
     if (computed > most) break;
+    if (before.least_end(share) + one.seconds + least_of_transfer(share, reduce) > most) continue;
     Mark mark{{before.computed, computed, 0, computed + after}, last.buckets + 1};
     if (settings_.most_buckets > 0 && mark.buckets > settings_.most_buckets) continue;
     if (dominated(mark, marks)) {
@@ -200,7 +211,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
     if (std::max(before.reduced + reduce, computed + after) + finish_ > limit_) continue;
     mark.timeline = before;
     mark.timeline.add(transfers_.phase(one.shape.placement, moves_after(from), one.seconds, reduce, one.last_backward));
-    if (mark.timeline.computed > most || dominated(mark, marks)) continue;
+    if (mark.timeline.least_end(share) > most || dominated(mark, marks)) continue;
     marks.push_back(mark);
     ++made_;
     counts_.steps += kStepsOfAPlan;

@@ -74,6 +74,8 @@ class HomePlans {
   };
   const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
   PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Home& home) const;
+  /// Seconds that a phase adds to a plan at least.
+  double least(const Step& step) const;
   static double after_computing(const Option& option, double reduce);
   /// The part of a label that affects what follows.
   struct Mark {

@@ -212,9 +212,10 @@ void RangeQueue::pack(const Entry& entry) {
       return;
     }
   }
-  if (alone() && packed.beyond == 0) {
+  if (packed.beyond == 0) {
     const Placement placement = shape(packed).placement;
-    packed.beyond = transfers_.beyond_one_phase(placement, model_.last_backward(placement, range_));
+    packed.beyond = alone() ? transfers_.beyond_one_phase(placement, model_.last_backward(placement, range_))
+                            : transfers_.beyond_phase(placement, has_longest());
     if (packed.beyond > 0) {
       packed.known = Known::candidate;
       return push(packed);

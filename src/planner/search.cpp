@@ -27,6 +27,7 @@ constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number
 
 constexpr size_t kEntriesOfARound = 256;  // of a range
 constexpr int kLoadOfAll = 4;       // of a thread with the range of all documents, about, where that of others is 1
+constexpr double kRound = 1.01;     // by which a round raises what a plan takes at least
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -158,25 +159,28 @@ class Search {
     return q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
   }
 
-  // Looks closer at all ranges, each on its thread: most of them are a part of that plan for a while. Their bounds rise
-  // together, from the first ones on: a plan's is a sum, so one that is left behind would keep all low when time is up.
+  // Raises the bound on that plan: looks closer at every range that it may have, each on its thread, until it takes
+  // longer with any of them, or the quickest candidates of those it has are nearly known. Rounds, in which bounds rise
+  // together, are the same with any number of threads.
   void settle_all() {
     std::mutex mutex;
     const auto stop = [&] {
       const std::lock_guard lock(mutex);
       return stop_();
     };
-    threads_.run([&](size_t thread) {
-      std::vector<std::pair<RangeQueue*, double>> left;  // with their first bounds
-      for (const Range range : owned_[thread])
-        if (RangeQueue* q = queue(range); q && unsettled(*q)) left.emplace_back(q, q->least());
-      while (!left.empty() && !stop()) {
-        const auto lowest =
-            std::ranges::min_element(left, {}, [](const auto& one) { return one.first->least() / one.second; });
-        lowest->first->refine();
-        if (!unsettled(*lowest->first)) left.erase(lowest);
-      }
-    });
+    for (bool more = true; more && !stop_();) {
+      cover_ranges();
+      const double level = std::min(kRound * cover({0, levels_}), enough() - least_finish_);
+      std::vector<char> any(threads_.count(), 0);
+      threads_.run([&](size_t thread) {
+        for (const Range range : owned_[thread])
+          for (RangeQueue* q = queue(range); q && unsettled(*q) && q->least() + rest_of(range) < level && !stop();) {
+            q->refine();
+            any[thread] = 1;
+          }
+      });
+      more = std::ranges::count(any, 1) > 0;
+    }
   }
 
   // Looks closer until that plan is known to be nearly the best.

@@ -17,6 +17,10 @@ struct PhaseTimes {
   double last_unit = 0, last_backward = 0, share = 0;
 };
 
+/// Seconds by which a transfer lengthens a step at least: hidden, a second of it takes `share` from the computing that
+/// is beside it, which hides so much more of it.
+inline double least_of_transfer(double share, double seconds) { return share / (1 + share) * seconds; }
+
 /// Parameters are received while the previous phase computes, but not before the phase before that one has ended;
 /// gradients are reduced while the last backward pass and the next phase compute. Computing and a transfer beside it
 /// slow each other down. A phase whose transfers or work take longer never makes a step shorter: the search relies on
@@ -28,6 +32,11 @@ struct Timeline {
   void add(const PhaseTimes& phase);
   /// The earliest time at which the next phase's parameters can be sent.
   double begin() const { return std::max(moved, before); }
+  /// No plan that goes on from here ends earlier than this plus what its other phases take at least, for each of which
+  /// least_of_transfer() tells what moves. share: as that of all phases.
+  double least_end(double share) const {
+    return computed + least_of_transfer(share, std::max(0.0, reduced - computed));
+  }
   /// Whether none of the times that affect later phases is later than in `other`.
   bool no_later(const Timeline& other) const {
     return begin() <= other.begin() && computed <= other.computed && reduced <= other.reduced;

@@ -24,6 +24,14 @@ double least_moving(const cluster::Device& device, DType type, const char* name,
   return rows * bytes / rate;
 }
 
+// A placement that stands for all that divide layers otherwise.
+Placement any_layers(Placement placement) {
+  placement.head_layers = 0;
+  placement.chunks = 1;
+  placement.path = schedule::Placement::loop;
+  return placement;
+}
+
 std::vector<int> stage_of_units(const Placement& placement, i64 layers) {
   std::vector<int> stages = {0};
   const std::vector<int> counts = layers_of_positions(placement, layers);
@@ -92,6 +100,42 @@ int Transfers::apart_number(const Placement& p, const Post& post, Apart apart) {
   return post.replica * inner + post.place / (p.stage_ranks() / copies) % inner;
 }
 
+const Transfers::HostSeats::OfStage* Transfers::HostSeats::on(int stage) const {
+  const auto found = std::ranges::find(stages, stage, &OfStage::stage);
+  return found == stages.end() ? nullptr : &*found;
+}
+
+const Transfers::HostSeats& Transfers::host_seats(std::vector<Seat> seats, int slices) const {
+  constexpr std::uint64_t kMost = 1 << 21;  // ranks
+  const auto code = [](const Seat& seat) {
+    const auto number = [](int of) { return static_cast<std::uint64_t>(of); };
+    return 1 + (number(seat.place) * kMost + number(seat.slice)) * kMost + number(seat.apart);
+  };
+  SeatsKey key = {static_cast<std::uint64_t>(slices)};
+  for (const Seat& seat : seats) {
+    key.push_back(static_cast<std::uint64_t>(seat.stage + 1));
+    key.push_back(code(seat));
+  }
+  const auto [it, fresh] = host_seats_.try_emplace(std::move(key));
+  HostSeats& host = it->second;
+  if (!fresh) return host;
+  host.number = host_seats_.size();
+  host.seats = std::move(seats);
+  for (const Seat& one : host.seats) {
+    if (one.stage < 0 || host.on(one.stage)) continue;
+    HostSeats::OfStage of_stage{.stage = one.stage};
+    SeatsKey on_stage = {static_cast<std::uint64_t>(slices)};
+    for (size_t rank = 0; rank < host.seats.size(); ++rank) {
+      const bool here = host.seats[rank].stage == one.stage;
+      on_stage.push_back(here ? code(host.seats[rank]) : 0);
+      if (here) of_stage.adapters |= std::uint64_t{1} << std::min<size_t>(rank / static_cast<size_t>(shared_by_), 63);
+    }
+    of_stage.number = numbers_.try_emplace(std::move(on_stage), static_cast<int>(numbers_.size()) + 1).first->second;
+    host.stages.push_back(of_stage);
+  }
+  return host;
+}
+
 const Transfers::Seats& Transfers::seats(const Placement& placement, int cuts, Apart apart) const {
   const auto [it, fresh] = seats_.try_emplace(std::tuple_cat(placement_key(placement), std::tuple(cuts, apart)));
   Seats& seats = it->second;
@@ -99,11 +143,28 @@ const Transfers::Seats& Transfers::seats(const Placement& placement, int cuts, A
   seats.stage_of_unit = stage_of_units(placement, units_.model().layers);
   seats.cuts = &parts_.cuts(placement.mesh);
   seats.slices = cuts;
-  seats.of_rank.resize(static_cast<size_t>(units_.hardware().ranks()));
-  for (int rank = 0; rank < std::min(placement.ranks(), units_.hardware().ranks()); ++rank) {
-    const Post post = post_of(placement, rank).value();
-    Seat& seat = seats.of_rank[static_cast<size_t>(rank)] = seat_of(placement, post, cuts);
-    seat.apart = apart_number(placement, post, apart);
+  seats.hosts_of_stage.resize(static_cast<size_t>(placement.pp));
+  seats.adapters_of_stage.resize(static_cast<size_t>(placement.pp));
+  const int ranks = units_.hardware().ranks(), devices = units_.hardware().devices_per_host;
+  for (int begin = 0; begin < ranks; begin += devices) {
+    std::vector<Seat> of_host(static_cast<size_t>(devices));
+    int least = std::numeric_limits<int>::max();
+    for (int rank = begin; rank < std::min(placement.ranks(), begin + devices); ++rank) {
+      const Post post = post_of(placement, rank).value();
+      Seat& seat = of_host[static_cast<size_t>(rank - begin)] = seat_of(placement, post, cuts);
+      seat.apart = apart_number(placement, post, apart);
+      least = std::min(least, seat.slice);
+    }
+    if (begin == 0) seats.first = of_host.front();
+    const HostSeats& host = host_seats(of_host, cuts);
+    for (const HostSeats::OfStage& of_stage : host.stages) {
+      seats.hosts_of_stage[static_cast<size_t>(of_stage.stage)].push_back(static_cast<int>(seats.hosts.size()));
+      seats.adapters_of_stage[static_cast<size_t>(of_stage.stage)] += std::popcount(of_stage.adapters);
+    }
+    seats.hosts.push_back(&host);
+    if (cuts > 1)
+      for (Seat& seat : of_host) seat.slice -= seat.stage >= 0 ? least : 0;
+    seats.from_first.push_back(cuts > 1 ? &host_seats(std::move(of_host), cuts) : &host);
   }
   return seats;
 }
@@ -146,76 +207,72 @@ double Transfers::across(double bytes, double messages, const Codings& codings) 
   return std::min(seconds(bytes), seconds(bytes * coding.size) + bytes / shared_by_ * coding.seconds);
 }
 
+const ParamGroups& Transfers::groups_of(std::span<const Seats* const> tables) const {
+  std::array<const WeightParts::Cuts*, kTables> cuts{};
+  for (size_t t = 0; t < tables.size(); ++t) cuts[t] = tables[t]->cuts;
+  return parts_.groups(std::span(cuts).first(tables.size()));
+}
+
 // Where parts are nested and only home cuts them into slices, all of a part's slices lie alike to what others hold.
 std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> tables, bool nested) const {
   bool alike = nested;
   for (size_t t = 0; t < tables.size(); ++t) alike = alike && (t == 1 || tables[t]->slices == 1);
-  const auto devices = static_cast<size_t>(units_.hardware().devices_per_host),
-             ranks = static_cast<size_t>(units_.hardware().ranks());
+  const size_t number_of_hosts = tables[0]->hosts.size();
   std::vector<Hosts> hosts;
-  std::vector<Seat> seats;  // of a host, table by table
-  for (size_t begin = 0; begin < ranks; begin += devices) {
-    seats.clear();
-    for (const Seats* table : tables) {
-      const auto first = table->of_rank.begin() + static_cast<std::ptrdiff_t>(begin);
-      seats.insert(seats.end(), first, first + static_cast<std::ptrdiff_t>(devices));
+  std::vector<int> place(std::bit_ceil(2 * number_of_hosts), -1);  // in `hosts`, by hash
+  for (size_t number = 0; number < number_of_hosts; ++number) {
+    Hosts one{.count = 1};
+    MixedHash hash;
+    for (size_t t = 0; t < tables.size(); ++t) {
+      one.seats[t] = (alike && t == 1 ? tables[t]->from_first : tables[t]->hosts)[number];
+      hash.add(one.seats[t]->number);
     }
-    if (alike) {
-      const std::span<Seat> of_home = std::span(seats).subspan(devices, devices);
-      int least = std::numeric_limits<int>::max();
-      for (const Seat& seat : of_home)
-        if (seat.stage >= 0) least = std::min(least, seat.slice);
-      for (Seat& seat : of_home) seat.slice -= seat.stage >= 0 ? least : 0;
+    size_t slot = hash.get() % place.size();
+    while (place[slot] >= 0 && hosts[static_cast<size_t>(place[slot])].seats != one.seats)
+      slot = (slot + 1) % place.size();
+    if (place[slot] >= 0) {
+      ++hosts[static_cast<size_t>(place[slot])].count;
+    } else {
+      place[slot] = static_cast<int>(hosts.size());
+      hosts.push_back(one);
     }
-    const auto known = std::ranges::find(hosts, seats, &Hosts::seats);
-    if (known == hosts.end())
-      hosts.push_back({.begin = begin, .count = 1, .seats = seats});
-    else
-      ++known->count;
   }
   return hosts;
 }
 
-const Transfers::Shares& Transfers::shares_of(std::span<const Seats* const> tables, const ParamGroups& groups,
-                                              const Stages& stages, std::span<const Seat> seats) const {
-  const size_t ranks = seats.size() / tables.size();
-  shares_key_.assign(1, reinterpret_cast<std::uintptr_t>(&groups));
-  for (size_t t = 0; t < tables.size(); ++t) {
-    shares_key_.push_back(static_cast<std::uint64_t>(tables[t]->slices));
-    for (size_t rank = 0; rank < ranks; ++rank) {
-      constexpr std::uint64_t kMost = 1 << 21;  // ranks
-      const Seat& seat = seats[t * ranks + rank];
-      const auto code = [](int number) { return static_cast<std::uint64_t>(number); };
-      shares_key_.push_back(
-          seat.stage == stages[t] ? 1 + (code(seat.place) * kMost + code(seat.slice)) * kMost + code(seat.apart) : 0);
-    }
-  }
-  const auto [it, fresh] = shares_.try_emplace(shares_key_);
-  if (fresh) it->second = new_shares(tables, groups, stages, seats);
+const Transfers::Lacks& Transfers::lacks_of(std::span<const Seats* const> tables, const ParamGroups& groups,
+                                            const Stages& stages, const Hosts& host) const {
+  std::array<int, kTables> numbers{};
+  for (size_t t = 0; t < tables.size(); ++t)
+    if (const HostSeats::OfStage* on_stage = host.seats[t]->on(stages[t])) numbers[t] = on_stage->number;
+  const auto [it, fresh] = lacks_.try_emplace({&groups, numbers[0], numbers[1], numbers[2]});
+  if (fresh) it->second = new_lacks(tables, groups, stages, host);
   return it->second;
 }
 
-Transfers::Shares Transfers::new_shares(std::span<const Seats* const> tables, const ParamGroups& groups,
-                                        const Stages& stages, std::span<const Seat> seats) const {
-  const size_t ranks = seats.size() / tables.size();
+Transfers::Lacks Transfers::new_lacks(std::span<const Seats* const> tables, const ParamGroups& groups,
+                                      const Stages& stages, const Hosts& host) const {
+  const size_t ranks = host.seats[0]->seats.size();
   const auto seat_on_stage = [&](size_t t, size_t rank) {
-    const Seat& seat = seats[t * ranks + rank];
+    const Seat& seat = host.seats[t]->seats[rank];
     return seat.stage == stages[t] ? &seat : nullptr;
   };
-  Shares shares;
-  int last_adapter = -1;
+  Lacks lacks;
+  int holders = 0, users = 0, last_adapter = -1;
   for (size_t rank = 0; rank < ranks; ++rank) {
     for (size_t t = 1; t < tables.size(); ++t)
       if (seat_on_stage(t, rank)) {
-        ++shares.holders;
+        ++holders;
         break;
       }
     if (!seat_on_stage(0, rank)) continue;
-    ++shares.users;
+    ++users;
     if (const int adapter = static_cast<int>(rank) / shared_by_; std::exchange(last_adapter, adapter) != adapter)
-      ++shares.adapters;
+      ++lacks.adapters;
   }
-  if (shares.users == 0) return shares;
+  if (users == 0) return lacks;
+  // Shares of the parameters of each group: of the host; of its users, one after the other.
+  std::vector<double> of_host, of_users;
   for (const ParamGroup& group : groups.list) {
     for (std::vector<Rectangle>& parts : parts_of_host_) parts.clear();
     for (size_t rank = 0; rank < ranks; ++rank) {
@@ -229,99 +286,77 @@ Transfers::Shares Transfers::new_shares(std::span<const Seats* const> tables, co
       const auto list = [](const std::optional<Rectangle>& one) {
         return one ? std::span(&*one, 1) : std::span<const Rectangle>();
       };
-      if (own[0]) shares.of_users.push_back(area_outside(*own[0], list(own[1]), list(own[2])));
+      if (own[0]) of_users.push_back(area_outside(*own[0], list(own[1]), list(own[2])));
     }
     const auto& [needed, home, copies] = parts_of_host_;
-    double of_host = 0;
-    for (const Rectangle& one : needed) of_host += area_outside(one, home, copies);
-    shares.of_host.push_back(of_host);
+    double missing = 0;
+    for (const Rectangle& one : needed) missing += area_outside(one, home, copies);
+    of_host.push_back(missing);
   }
-  return shares;
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    const auto sum_of = [&](const auto& share) {
+      double elements = 0;
+      for (size_t g = 0; g < groups.list.size(); ++g) elements += groups.list[g].elements[kind] * share(g);
+      return elements;
+    };
+    Lack& lack = lacks.of_kind[kind];
+    lack.of_host = sum_of([&](size_t g) { return of_host[g]; });
+    double sum = 0, most = 0;  // of what the users lack
+    for (size_t user = 0; std::cmp_less(user, users); ++user) {
+      const double missing = sum_of([&](size_t g) { return of_users[g * static_cast<size_t>(users) + user]; });
+      sum += missing;
+      most = std::max(most, missing);
+    }
+    lack.of_adapter = lack.of_host / lacks.adapters;
+    lack.inside = most - lack.of_host / users;
+    if (holders > 0) lack.inside = std::max(lack.inside, (sum - users * lack.of_host) / holders);
+  }
+  return lacks;
 }
 
-Transfers::Lack Transfers::Shares::of(const ParamGroups& groups, size_t kind) const {
-  Lack lack;
-  if (users == 0) return lack;
-  const auto sum_of = [&](const auto& share) {
-    double elements = 0;
-    for (size_t g = 0; g < groups.list.size(); ++g) elements += groups.list[g].elements[kind] * share(g);
-    return elements;
-  };
-  lack.of_host = sum_of([&](size_t g) { return of_host[g]; });
-  double sum = 0, most = 0;  // of what the users lack
-  for (size_t user = 0; std::cmp_less(user, users); ++user) {
-    const double missing = sum_of([&](size_t g) { return of_users[g * static_cast<size_t>(users) + user]; });
-    sum += missing;
-    most = std::max(most, missing);
+int Transfers::senders(std::span<const Seats* const> tables, const Stages& stages) const {
+  const auto home = static_cast<size_t>(stages[1]);
+  if (tables.size() == 2) return tables[1]->adapters_of_stage[home];
+  int senders = tables[2]->adapters_of_stage[static_cast<size_t>(stages[2])];
+  for (const int host : tables[1]->hosts_of_stage[home]) {
+    const HostSeats::OfStage* previous = tables[2]->hosts[static_cast<size_t>(host)]->on(stages[2]);
+    const std::uint64_t of_home = tables[1]->hosts[static_cast<size_t>(host)]->on(stages[1])->adapters;
+    senders += std::popcount(previous ? of_home & ~previous->adapters : of_home);
   }
-  lack.of_adapter = lack.of_host / adapters;
-  lack.inside = most - lack.of_host / users;
-  if (holders > 0) lack.inside = std::max(lack.inside, (sum - users * lack.of_host) / holders);
-  return lack;
+  return senders;
 }
 
 // Seconds of a unit of each class, on the host on which it takes longest.
 std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
-                                          i64 element, const Codings& codings) const {
+                                          const std::vector<Hosts>& hosts, i64 element, const Codings& codings) const {
   struct Sums {
     double crossing = 0, of_adapter = 0, inside = 0;  // elements; crossing: of all hosts; the others: most of a host
-    int senders = 0;                                  // number of adapters of ranks that hold something
   };
+  const ParamGroups& groups = groups_of(tables);
+  std::vector<std::vector<size_t>> of_stage(tables[0]->hosts_of_stage.size());  // classes, by the users' stage
+  for (size_t c = 0; c < classes.size(); ++c) of_stage[static_cast<size_t>(classes[c].stage[0])].push_back(c);
   std::vector<Sums> sums(classes.size());
-  std::array<const WeightParts::Cuts*, kTables> cuts{};
-  for (size_t t = 0; t < tables.size(); ++t) cuts[t] = tables[t]->cuts;
-  const ParamGroups& groups = parts_.groups(std::span(cuts).first(tables.size()));
-  std::vector<int> stages;  // of a host's users
-  std::array<std::vector<std::uint64_t>, kTables>
-      of;  // [table][stage]: its adapters to ranks of the stage, a bit each; those above 64 count as one
-  for (size_t t = 1; t < tables.size(); ++t) of[t].resize(static_cast<size_t>(units_.hardware().ranks()));
-  for (const Hosts& host : hosts_of(tables, groups.nested)) {
-    const size_t begin = host.begin, end = begin + static_cast<size_t>(units_.hardware().devices_per_host);
-    const auto for_seats = [&](auto visit) {
-      for (size_t t = 1; t < tables.size(); ++t)
-        for (size_t rank = begin; rank < end; ++rank)
-          if (const int stage = tables[t]->of_rank[rank].stage; stage >= 0)
-            visit(of[t][static_cast<size_t>(stage)], (rank - begin) / static_cast<size_t>(shared_by_));
-    };
-    for_seats(
-        [](std::uint64_t& adapters, size_t adapter) { adapters |= std::uint64_t{1} << std::min<size_t>(adapter, 63); });
-    const auto adapters_of = [&](const UnitClass& c) {
-      std::uint64_t adapters = 0;
-      for (size_t t = 1; t < tables.size(); ++t) adapters |= of[t][static_cast<size_t>(c.stage[t])];
-      return std::popcount(adapters);
-    };
-    stages.clear();
-    for (size_t rank = begin; rank < end; ++rank)
-      if (const int stage = tables[0]->of_rank[rank].stage; stage >= 0 && std::ranges::count(stages, stage) == 0)
-        stages.push_back(stage);
-    const Shares* shares = nullptr;  // of the stages of the class before, which often has the same
-    Stages of_shares{};
-    for (size_t c = 0; c < classes.size(); ++c) {
-      const int adapters = adapters_of(classes[c]);
-      sums[c].senders += host.count * adapters;
-      Stages stage = classes[c].stage;
-      if (std::ranges::count(stages, stage[0]) == 0) continue;
-      if (adapters == 0) stage = {stage[0], kNowhere, kNowhere};  // where the host has nothing, its users are alike
-      if (!shares || stage != of_shares) shares = &shares_of(tables, groups, stage, host.seats);
-      of_shares = stage;
-      const Lack lack = shares->of(groups, classes[c].kind);
-      sums[c].crossing += host.count * lack.of_host;
-      sums[c].of_adapter = std::max(sums[c].of_adapter, lack.of_adapter);
-      sums[c].inside = std::max(sums[c].inside, lack.inside);
-    }
-    for_seats([](std::uint64_t& adapters, size_t) { adapters = 0; });
-  }
+  for (const Hosts& host : hosts)
+    for (const HostSeats::OfStage& users : host.seats[0]->stages)
+      for (const size_t c : of_stage[static_cast<size_t>(users.stage)]) {
+        const Lack& lack = lacks_of(tables, groups, classes[c].stage, host).of_kind[classes[c].kind];
+        sums[c].crossing += host.count * lack.of_host;
+        sums[c].of_adapter = std::max(sums[c].of_adapter, lack.of_adapter);
+        sums[c].inside = std::max(sums[c].inside, lack.inside);
+      }
   // Each slice of a holder is a message.
-  const auto& holders = tables[1]->of_rank;
-  const auto holder = std::ranges::find_if(holders, [](const Seat& seat) { return seat.stage >= 0; });
+  std::array<double, kUnitKinds> slice{};
+  for (const ParamGroup& group : groups.list)
+    for (size_t kind = 0; kind < kUnitKinds; ++kind)
+      slice[kind] += group.elements[kind] * tables[1]->part(tables[1]->first, group.param).area();
   std::vector<double> times;
   for (size_t c = 0; c < classes.size(); ++c) {
     const auto bytes = [&](double elements) { return elements * static_cast<double>(element); };
-    double slice = 0;
-    for (const ParamGroup& group : groups.list)
-      slice += group.elements[classes[c].kind] * tables[1]->part(*holder, group.param).area();
-    const double of_adapter = std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, sums[c].senders));
-    times.push_back(across(bytes(of_adapter), of_adapter / slice, codings) + inside(bytes(sums[c].inside), codings));
+    const double of_adapter =
+        std::max(sums[c].of_adapter,
+                 sums[c].crossing / std::max(1, sums[c].crossing > 0 ? senders(tables, classes[c].stage) : 1));
+    times.push_back(across(bytes(of_adapter), of_adapter / slice[classes[c].kind], codings) +
+                    inside(bytes(sums[c].inside), codings));
   }
   return times;
 }
@@ -330,17 +365,19 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
 // in order, so a rank that waits for another one delays a third.
 double Transfers::last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const {
   const std::vector<UnitClass> classes = this->classes(tables);
-  const std::vector<double> times = unit_times(tables, classes, element, codings);
+  const std::vector<Hosts> hosts = hosts_of(tables, groups_of(tables).nested);
+  const std::vector<double> times = unit_times(tables, classes, hosts, element, codings);
   struct Ranks {
     std::array<int, kTables> stage = {-1, -1, -1};
     double free = 0;  // time at which they have finished the previous units
   };
   std::vector<Ranks> ranks;  // ranks with equal stages are one entry
-  for (size_t rank = 0; rank < tables[0]->of_rank.size(); ++rank) {
-    Ranks one;
-    for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = tables[t]->of_rank[rank].stage;
-    if (ranks.empty() || ranks.back().stage != one.stage) ranks.push_back(one);
-  }
+  for (const Hosts& host : hosts)
+    for (size_t rank = 0; rank < host.seats[0]->seats.size(); ++rank) {
+      Ranks one;
+      for (size_t t = 0; t < tables.size(); ++t) one.stage[t] = host.seats[t]->seats[rank].stage;
+      if (ranks.empty() || ranks.back().stage != one.stage) ranks.push_back(one);
+    }
   std::ranges::sort(ranks, {}, &Ranks::stage);
   const auto equal = [](const Ranks& a, const Ranks& b) { return a.stage == b.stage; };
   ranks.erase(std::unique(ranks.begin(), ranks.end(), equal), ranks.end());
@@ -389,6 +426,47 @@ double Transfers::reduce(const Placement& from, const Home& home) const {
   return transfer(std::nullopt, from, {home.placement, 1}, What::gradients);
 }
 
+// Each sum has one rank at home, so all hosts together lack no less than what they have gradients of, less one copy.
+// The fewest messages are the quickest. Ranks that have a stage are busy with all its units, those of the slowest stage
+// with the mean at least.
+double Transfers::least_reduce(const Placement& from) const {
+  const Placement any = any_layers(from);
+  const auto [it, fresh] = least_reduce_.try_emplace(placement_key(any), 0.0);
+  if (!fresh || !units_.shares_rise()) return it->second;
+  const Seats& own = seats(any, any.cuts(2));
+  const std::array<const Seats*, 2> tables = {&own, &own};
+  const ParamGroups& groups = groups_of(tables);
+  const std::vector<Hosts> hosts = hosts_of(tables, false);
+  for (size_t kind = 0; kind < kUnitKinds; ++kind) {
+    double elements = 0, least = std::numeric_limits<double>::infinity();
+    for (const ParamGroup& group : groups.list) elements += group.elements[kind];
+    for (int stage = 0; stage < any.pp; ++stage) {
+      double lacks = -elements;
+      int adapters = 0;
+      for (const Hosts& host : hosts) {
+        const Lacks& of_host = lacks_of(tables, groups, {stage, kNowhere, kNowhere}, host);
+        lacks += host.count * of_host.of_kind[kind].of_host;
+        adapters += host.count * of_host.adapters;
+      }
+      const double bytes = std::max(0.0, lacks) / adapters * static_cast<double>(size_of(units_.precision().state));
+      least = std::min(least, across(bytes, shared_by_, gradients_));
+    }
+    it->second += (kind == 1 ? static_cast<double>(units_.model().layers) : 1) * least / any.pp;
+  }
+  return it->second;
+}
+
+double Transfers::beyond_phase(const Placement& p, bool at_home) const {
+  const double reduced = at_home ? reduce(p, {p, 1}) : least_reduce(p);
+  double beyond = zeroing(p) + least_of_transfer(share_, reduced);
+  if (at_home) {
+    double end = finish({p, 1});
+    if (const Home copied{p, 0}; copied.copies()) end = std::min(end, finish(copied));
+    beyond += std::max(0.0, end - least_finish());
+  }
+  return beyond;
+}
+
 // A stage has its first unit when its share of the moves has come. What runs gather and reduce for themselves is in the
 // work, and little is left to reduce then.
 PhaseTimes Transfers::phase(const Placement& next, double moves, double work, double reduce,
@@ -431,7 +509,8 @@ Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts,
   if (cuts == placement.copies()) apart = Apart::nothing;
   const std::array<const Seats*, 2> tables = {&seats(placement, 1, apart), &seats(placement, cuts, apart)};
   const std::vector<UnitClass> classes = this->classes(tables);
-  const std::vector<double> times = unit_times(tables, classes, size_of(type), codings);
+  const std::vector<double> times =
+      unit_times(tables, classes, hosts_of(tables, groups_of(tables).nested), size_of(type), codings);
   UnitSeconds seconds{.embedding = times.front(), .layer = 0, .head = times.back()};
   for (size_t c = 1; c + 1 < classes.size(); ++c) seconds.layer = std::max(seconds.layer, times[c]);
   return seconds;

@@ -53,6 +53,13 @@ class Transfers {
                    double last_backward) const {
     return phase(next, moves(previous, next, home), work, reduce(next, home), last_backward);
   }
+  /// Wherever home is and however layers are divided over stages, reducing the gradients of `from` takes no less.
+  double least_reduce(const Placement& from) const;
+  /// Seconds that a phase adds to a plan at least, beyond its work and least_finish(). at_home: home is on its
+  /// placement.
+  double beyond_phase(const Placement& placement, bool at_home) const;
+  /// Of a device that computes, what a transfer beside it takes.
+  double share() const { return share_; }
   /// Seconds that a plan of one phase takes at least, beyond the phase's work and least_finish().
   double beyond_one_phase(const Placement& placement, double last_backward) const;
   /// Seconds of what the ranks of a stage gather and reduce for one run of a unit, on the stage on which it takes
@@ -78,13 +85,28 @@ class Transfers {
     int stage = -1, place = 0, slice = 0, apart = 0;
     bool operator==(const Seat&) const = default;
   };
+  /// Seats of a host's ranks; of each stage that they have, a number that other seats on a stage don't have (from 1),
+  /// and the adapters to its ranks, a bit each; those above 64 count as one.
+  struct HostSeats {
+    struct OfStage {
+      int stage = 0, number = 0;
+      std::uint64_t adapters = 0;
+    };
+    std::uint64_t number = 0;  // no other seats of a host have it
+    std::vector<Seat> seats;
+    std::vector<OfStage> stages{};
+    const OfStage* on(int stage) const;
+  };
   /// The stage of a placement that has a unit, how it cuts weights, into how many slices a part is cut besides, and the
-  /// seats of all ranks.
+  /// seats of all ranks. from_first: with the slices of each host counted from its first one.
   struct Seats {
     std::vector<int> stage_of_unit;
     const WeightParts::Cuts* cuts = nullptr;
     int slices = 1;
-    std::vector<Seat> of_rank;
+    Seat first;                                       // of the first rank that has a stage
+    std::vector<const HostSeats*> hosts, from_first;  // by host
+    std::vector<std::vector<int>> hosts_of_stage;
+    std::vector<int> adapters_of_stage;
     Rectangle part(const Seat& seat, size_t param) const;
   };
   /// Tables of a transfer: the next placement, home, and the previous placement if there is one.
@@ -101,11 +123,10 @@ class Transfers {
   struct Lack {
     double of_host = 0, of_adapter = 0, inside = 0;
   };
-  /// Shares of the parameters of each group that a host lacks and that each of its users lacks.
-  struct Shares {
-    int holders = 0, users = 0, adapters = 0;   // adapters: of the users
-    std::vector<double> of_host{}, of_users{};  // by group; by group and user
-    Lack of(const ParamGroups& groups, size_t kind) const;
+  /// What a host lacks of a unit of each kind; adapters: of the ranks that need it.
+  struct Lacks {
+    int adapters = 0;
+    std::array<Lack, kUnitKinds> of_kind{};
   };
   static Seat seat_of(const Placement& placement, const Post& post, int slices);
   /// What ranks do not share: nothing; what other pipelines have, as each gathers for its own runs; what other copies
@@ -117,20 +138,24 @@ class Transfers {
   std::vector<UnitClass> classes(std::span<const Seats* const> tables) const;
   double inside(double bytes, const Codings& codings) const;
   double across(double bytes, double messages, const Codings& codings) const;
-  /// Hosts whose seats lie alike to each other, so that they lack as much: their number, the first rank of one of them.
+  const HostSeats& host_seats(std::vector<Seat> seats, int slices) const;
+  /// Hosts whose seats lie alike to each other, so that they lack as much: their number, and the seats of one of them
+  /// by table.
   struct Hosts {
-    size_t begin = 0;
     int count = 0;
-    std::vector<Seat> seats{};  // of one of them, table by table
+    std::array<const HostSeats*, kTables> seats{};
   };
   std::vector<Hosts> hosts_of(std::span<const Seats* const> tables, bool nested) const;
-  /// seats: of the host, table by table. stages: of the users and of the possible holders, in each table.
-  const Shares& shares_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
-                          std::span<const Seat> seats) const;
-  Shares new_shares(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
-                    std::span<const Seat> seats) const;
+  const ParamGroups& groups_of(std::span<const Seats* const> tables) const;
+  /// stages: of the users and of the possible holders, in each table.
+  const Lacks& lacks_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
+                        const Hosts& host) const;
+  Lacks new_lacks(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
+                  const Hosts& host) const;
+  /// Adapters of the ranks that hold something of a unit on these stages.
+  int senders(std::span<const Seats* const> tables, const Stages& stages) const;
   std::vector<double> unit_times(std::span<const Seats* const> tables, const std::vector<UnitClass>& classes,
-                                 i64 element, const Codings& codings) const;
+                                 const std::vector<Hosts>& hosts, i64 element, const Codings& codings) const;
   double last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const;
   /// sums: of gradients, to home's further copies.
   enum class What { parameters, gradients, sums };
@@ -154,13 +179,15 @@ class Transfers {
   mutable std::unordered_map<Key, double, TupleHash> known_;
   mutable std::map<Home, double> finish_;
   mutable std::unordered_map<PlacementKey, OfRun, TupleHash> of_run_;
-  mutable std::unordered_map<PlacementKey, double, TupleHash> zeroing_;
+  mutable std::unordered_map<PlacementKey, double, TupleHash> zeroing_, least_reduce_;
   // By placement_key, cuts and what is apart.
   mutable std::unordered_map<std::tuple<std::uint64_t, std::uint64_t, int, Apart>, Seats, TupleHash> seats_;
-  // By all that they depend on: the groups, and of each table the slices of a part and the seats on its stage.
-  using SharesKey = std::vector<std::uint64_t>;
-  mutable std::unordered_map<SharesKey, Shares, RangeHash> shares_;
-  mutable SharesKey shares_key_;
+  // By slices and seats; by slices and the seats on a stage.
+  using SeatsKey = std::vector<std::uint64_t>;
+  mutable std::unordered_map<SeatsKey, HostSeats, RangeHash> host_seats_;
+  mutable std::unordered_map<SeatsKey, int, RangeHash> numbers_;
+  // By the groups and, of each table, the number of the seats on the stage (0: none).
+  mutable std::unordered_map<std::tuple<const ParamGroups*, int, int, int>, Lacks, TupleHash> lacks_;
   mutable std::array<std::vector<Rectangle>, kTables> parts_of_host_;  // distinct ones, by table
 };
 

@@ -69,6 +69,36 @@ TEST(Timeline, transfers_and_computing_slow_each_other) {
   expect(timeline, 14, 14 + 10 + 1, 4.5, 25);
 }
 
+// The first gradients leave beside the second phase, which they slow down for as long as they take; the last ones of a
+// plan, and parameters that are waited for, are beside nothing.
+TEST(Timeline, ends_no_earlier_than_what_each_phase_adds_at_least) {
+  Timeline hidden;
+  for (const double reduce : {3.0, 0.0}) hidden.add({.work = 10, .reduce = reduce, .share = 0.5});
+  EXPECT_EQ(hidden.least_end(0.5), 10 + 10 + 0.5 * 3);
+
+  std::mt19937 random(1);
+  const auto draw = [&] { return static_cast<double>(random() % 20); };
+  const auto share = [&] { return static_cast<double>(random() % 5) / 4; };
+  for (int trial = 0; trial < 20000; ++trial) {
+    const double of_all = share();
+    Timeline timeline;
+    double least = 0;
+    for (int number = 0; number < 4; ++number) {
+      PhaseTimes phase{draw(), 0, draw(), draw(), 0, draw(), of_all};
+      phase.first_unit = share() * phase.moves;
+      phase.last_unit = share() * phase.reduce;
+      least += phase.work + least_of_transfer(of_all, phase.moves + phase.reduce);
+      const double before = number == 0 ? 0 : timeline.least_end(of_all);
+      timeline.add(phase);
+      ASSERT_GE(timeline.least_end(of_all) + 1e-9,
+                before + phase.work + least_of_transfer(of_all, phase.moves + phase.reduce))
+          << "trial " << trial;
+    }
+    ASSERT_GE(timeline.reduced + 1e-9, timeline.least_end(of_all)) << "trial " << trial;
+    ASSERT_GE(timeline.least_end(of_all) + 1e-9, least) << "trial " << trial;
+  }
+}
+
 TEST(Timeline, is_no_later_only_if_nothing_is) {
   const Timeline one{1, 2, 3, 4};
   EXPECT_TRUE(one.no_later(one));

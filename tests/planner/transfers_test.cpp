@@ -171,6 +171,54 @@ TEST(Transfers, a_plan_of_one_phase_takes_what_moves_before_and_after_it) {
     }
 }
 
+// Eight copies send 7 of 8 parts of all gradients over their own adapters, wherever these are at home.
+TEST(Transfers, wherever_home_is_gradients_take_no_less_than_the_least) {
+  Case hosts(8, 1);
+  const Placement copies{8, outer(1), 1};
+  EXPECT_NEAR(hosts.transfers.least_reduce(copies), 4 * kModel * 7 / 8 / kAcross, 1e-9);
+  EXPECT_NEAR(hosts.transfers.reduce(copies, {copies}), 4 * kModel * 7 / 8 / kAcross, 1e-9);
+
+  Case two(2, 4, 2);
+  std::vector<Placement> all;
+  for (const int zero : {1, 2, 3})
+    for (const auto& [dp, wide, pp] : {std::tuple(8, 1, 1), {4, 2, 1}, {2, 4, 1}, {1, 8, 1}, {2, 2, 2}, {2, 1, 4}})
+      for (const config::Inside inside : {config::Inside::data, config::Inside::pipeline}) {
+        Placement p{dp, outer(wide), pp, inside};
+        p.zero = zero;
+        all.push_back(p);
+        p.head_layers = pp > 1 ? 1 : 0;
+        all.push_back(p);
+      }
+  int crossing = 0;
+  for (const Placement& from : all) {
+    const double least = two.transfers.least_reduce(from);
+    if (least > 0) ++crossing;
+    for (const Placement& home : all)
+      EXPECT_LE(least, two.transfers.reduce(from, {home}) * (1 + 1e-9)) << to_string(from) << " to " << to_string(home);
+    EXPECT_LE(two.transfers.beyond_phase(from, false), two.transfers.beyond_phase(from, true) * (1 + 1e-9));
+  }
+  EXPECT_GT(crossing, 4);
+  EXPECT_EQ(Case(1, 8).transfers.least_reduce({8, outer(1), 1}), 0) << "hosts have all of home";
+}
+
+TEST(Transfers, plans_take_no_less_than_what_their_phases_add_beyond_their_work) {
+  Case two(2, 2);
+  const std::vector<Placement> all = {{4, outer(1), 1}, {2, outer(2), 1}, {2, outer(1), 2}, {1, outer(2), 2}};
+  for (const double work : {0.0, 1e-3, 1e-1})
+    for (const Placement& first : all)
+      for (const Placement& second : all)
+        for (const bool home_is_first : {false, true}) {
+          const Home home{home_is_first ? first : second, 1};
+          Timeline timeline;
+          timeline.add(two.transfers.phase(std::nullopt, first, home, work, work / 4));
+          timeline.add(two.transfers.phase(first, second, home, work, work / 4));
+          EXPECT_GE(timeline.reduced + two.transfers.finish(home) + 1e-9,
+                    2 * work + two.transfers.beyond_phase(first, home_is_first) +
+                        two.transfers.beyond_phase(second, !home_is_first) + two.transfers.least_finish())
+              << to_string(first) << ", " << to_string(second);
+        }
+}
+
 // Seconds in which all hosts, of one rank each, receive what the compiled layouts of the strategy to move to need.
 double seconds_by_layouts(const compiler::Plans& plans, int from, int to) {
   double seconds = 0;
