@@ -58,7 +58,7 @@ class Transfers {
   /// Seconds that a phase adds to a plan at least, beyond its work and least_finish(). at_home: home is on its
   /// placement.
   double beyond_phase(const Placement& placement, bool at_home) const;
-  /// Of a device that computes, what a transfer beside it takes.
+  /// What a transfer takes of a device that computes beside it.
   double share() const { return share_; }
   /// Seconds that a plan of one phase takes at least, beyond the phase's work and least_finish().
   double beyond_one_phase(const Placement& placement, double last_backward) const;
