@@ -33,7 +33,7 @@ double HomePlans::after_computing(const Option& option, double reduce) {
   return std::max(0.0, reduce - (in_work ? 0 : option.last_backward));
 }
 
-// What an option of home's bucket has beyond that includes the update, which is known here.
+// What an option for the longest documents has beyond its work includes an update at least; here home's is known.
 double HomePlans::least(const Step& step) const {
   const Option& one = option(step);
   return step.range.hi > end_ ? one.seconds + transfers_.beyond_phase(one.shape.placement, false) : one.least();
@@ -96,7 +96,7 @@ const std::vector<size_t>& HomePlans::sorted(Range range) {
   for (size_t option = sorted.size(); option < queue.options().size(); ++option) sorted.push_back(option);
   std::ranges::sort(sorted, {}, [&](size_t index) {
     const Option& one = queue.options()[index];
-    return std::tuple(one.least(), one.seconds, one.shape, one.capacity);
+    return std::tuple<double, double, const Shape&, i64>(one.least(), one.seconds, one.shape, one.capacity);
   });
   return sorted;
 }
