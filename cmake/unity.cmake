@@ -12,7 +12,7 @@ function(switchyard_unity target)
     return()
   endif()
   set(most ${SWITCHYARD_UNITY})
-  if(target MATCHES "_tests$")  # compiled without optimization, they need the least memory and time beside their headers
+  if(target MATCHES "_tests$")  # hardly optimized, they take little more than their headers do
     math(EXPR most "2 * ${most}")
   endif()
   execute_process(COMMAND ${Python3_EXECUTABLE} ${CMAKE_SOURCE_DIR}/cmake/unity_groups.py ${most} ${ARGN}

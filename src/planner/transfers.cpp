@@ -214,8 +214,8 @@ const ParamGroups& Transfers::groups_of(std::span<const Seats* const> tables) co
 }
 
 // Where parts are nested and only home cuts them into slices, all of a part's slices lie alike to what others hold.
-std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> tables, bool nested) const {
-  bool alike = nested;
+std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> tables) const {
+  bool alike = groups_of(tables).nested;
   for (size_t t = 0; t < tables.size(); ++t) alike = alike && (t == 1 || tables[t]->slices == 1);
   const size_t number_of_hosts = tables[0]->hosts.size();
   std::vector<Hosts> hosts;
@@ -352,9 +352,8 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
   std::vector<double> times;
   for (size_t c = 0; c < classes.size(); ++c) {
     const auto bytes = [&](double elements) { return elements * static_cast<double>(element); };
-    const double of_adapter =
-        std::max(sums[c].of_adapter,
-                 sums[c].crossing / std::max(1, sums[c].crossing > 0 ? senders(tables, classes[c].stage) : 1));
+    const int senders = this->senders(tables, classes[c].stage);
+    const double of_adapter = std::max(sums[c].of_adapter, sums[c].crossing / std::max(1, senders));
     times.push_back(across(bytes(of_adapter), of_adapter / slice[classes[c].kind], codings) +
                     inside(bytes(sums[c].inside), codings));
   }
@@ -365,7 +364,7 @@ std::vector<double> Transfers::unit_times(std::span<const Seats* const> tables, 
 // in order, so a rank that waits for another one delays a third.
 double Transfers::last_unit(std::span<const Seats* const> tables, i64 element, const Codings& codings) const {
   const std::vector<UnitClass> classes = this->classes(tables);
-  const std::vector<Hosts> hosts = hosts_of(tables, groups_of(tables).nested);
+  const std::vector<Hosts> hosts = hosts_of(tables);
   const std::vector<double> times = unit_times(tables, classes, hosts, element, codings);
   struct Ranks {
     std::array<int, kTables> stage = {-1, -1, -1};
@@ -436,7 +435,7 @@ double Transfers::least_reduce(const Placement& from) const {
   const Seats& own = seats(any, any.cuts(2));
   const std::array<const Seats*, 2> tables = {&own, &own};
   const ParamGroups& groups = groups_of(tables);
-  const std::vector<Hosts> hosts = hosts_of(tables, false);
+  const std::vector<Hosts> hosts = hosts_of(tables);
   for (size_t kind = 0; kind < kUnitKinds; ++kind) {
     double elements = 0, least = std::numeric_limits<double>::infinity();
     for (const ParamGroup& group : groups.list) elements += group.elements[kind];
@@ -509,8 +508,7 @@ Transfers::UnitSeconds Transfers::of_units(const Placement& placement, int cuts,
   if (cuts == placement.copies()) apart = Apart::nothing;
   const std::array<const Seats*, 2> tables = {&seats(placement, 1, apart), &seats(placement, cuts, apart)};
   const std::vector<UnitClass> classes = this->classes(tables);
-  const std::vector<double> times =
-      unit_times(tables, classes, hosts_of(tables, groups_of(tables).nested), size_of(type), codings);
+  const std::vector<double> times = unit_times(tables, classes, hosts_of(tables), size_of(type), codings);
   UnitSeconds seconds{.embedding = times.front(), .layer = 0, .head = times.back()};
   for (size_t c = 1; c + 1 < classes.size(); ++c) seconds.layer = std::max(seconds.layer, times[c]);
   return seconds;

@@ -145,7 +145,7 @@ class Transfers {
     int count = 0;
     std::array<const HostSeats*, kTables> seats{};
   };
-  std::vector<Hosts> hosts_of(std::span<const Seats* const> tables, bool nested) const;
+  std::vector<Hosts> hosts_of(std::span<const Seats* const> tables) const;
   const ParamGroups& groups_of(std::span<const Seats* const> tables) const;
   /// stages: of the users and of the possible holders, in each table.
   const Lacks& lacks_of(std::span<const Seats* const> tables, const ParamGroups& groups, const Stages& stages,
