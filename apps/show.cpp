@@ -35,7 +35,7 @@ struct ShowOptions {
 };
 
 cluster::Cluster cluster_of(const ShowOptions& options, const config::Job& job) {
-  if (options.cluster.empty()) {  // as threads of one process, which is how `train` runs it here
+  if (options.cluster.empty()) {  // threads of one process, which is how `train` runs it here
     cluster::Cluster here = cluster::uniform(1, job.run.ranks);
     here.overlaps_collectives = false;
     return here;
@@ -92,8 +92,8 @@ std::string program_text(const config::Job& job, const compiler::Plans& plans, c
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
   return fmt::format(
       "{} documents, {} labels\n{}\n"
-      "number, task, queue on each rank (s switching, c compute, p point to point, b bulk), waits, transfers in "
-      "bytes\n{}Tasks that only allocate a unit's working parameters are left out.\n",
+      "number, task, queue on each rank (s switching, c compute, p point to point, b bulk, g gather, x collective), "
+      "waits, transfers in bytes\n{}Tasks that only allocate a unit's working parameters are left out.\n",
       step.lengths.size(), step.plan.valid_tokens, compiler::print_batch(step.plan),
       compiler::print_program(step.program, step.plan, plans, options.rank));
 }
@@ -152,7 +152,7 @@ void add_show(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"model", "strategy", "plan", "batch", "program"}));
   add_job_options(*command, options->job, JobKind::given);
   command->add_flag("--shards", options->shards,
-                    "plan: lists, too, which part of every parameter each rank has under each strategy");
+                    "plan: also lists which part of every parameter each rank has under each strategy");
   command->add_option("--bucket", options->bucket, "strategy: number of the bucket, from 0, the longest first")
       ->check(at_least(0));
   command->add_option("--step", options->step, "plan, batch, program: the step whose documents are taken")

@@ -27,7 +27,7 @@ std::string print_memory(const ir::Program& program, const batch::StepPlan& plan
 /// The micro-batches of a step: pipeline, tokens and documents.
 std::string print_batch(const batch::StepPlan& plan);
 
-/// Where the documents of a step lie (batch::document_places): for each phase a table of its replicas, with tokens,
+/// The places of a step's documents (batch::document_places): for each phase a table of its replicas, with tokens,
 /// query-key pairs and work or time as a part of an even share, the distance from the bound, then the documents of
 /// every micro-batch, of each ring rank with the keys that come to it. lengths: of the documents; names: of the
 /// strategies. No line is longer than 100 columns, unless a strategy's name is.
@@ -36,11 +36,11 @@ std::string print_documents(const batch::StepPlan& plan, std::span<const i64> le
                             std::span<const std::string> names);
 
 /// The tasks of a step. A column per rank, with the letter of the queue that runs the task there: s switching, c
-/// compute, p point to point, b bulk. `12`: waits for task 12; `u1:6`: for task 6 at the first use of unit 1; `27.u3`:
-/// for the last write of unit 3's gradient in task 27; waits that follow from the order within queues are left out.
-/// Last: source>destination and bytes; pairs with equal bytes stand together, more than 16 are only counted. Tasks that
-/// only allocate working parameters are left out, unless they alone bring it what it lacks. rank: only the tasks of
-/// that rank; -1: all. From 65 ranks on a task lists its ranks instead of columns.
+/// compute, p point to point, b bulk, g gather, x collective. `12`: waits for task 12; `u1:6`: for task 6 at the first
+/// use of unit 1; `27.u3`: for the last write of unit 3's gradient in task 27; waits that follow from the order within
+/// queues are left out. Last: source>destination and bytes; pairs with equal bytes stand together, of more than 16 only
+/// the count. Tasks that only allocate working parameters are left out, unless they alone bring it what it lacks. rank:
+/// only the tasks of that rank; -1: all. From 65 ranks on a task lists its ranks instead of columns.
 std::string print_program(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int rank = -1);
 
 /// "A", "B", ... "Z", "S26", ...

@@ -30,9 +30,13 @@ char queue_letter(ir::Queue queue) {
       return 'g';
     case ir::Queue::switching:
       return 's';
-    default:
-      return 'p';
+    case ir::Queue::collective:
+      return 'x';
+    case ir::Queue::forward:
+    case ir::Queue::backward:
+      break;
   }
+  return 'p';
 }
 
 // The text of a wait depends on the side to which its unit belongs: the waiter's first use, or the awaited run's last
@@ -92,7 +96,7 @@ class ProgramPrinter {
 
   int strategy_of(int phase) const { return plan_.phases[static_cast<size_t>(phase)].strategy; }
 
-  // Bytes that the ranks of a allocate task copy from what they hold, views left out.
+  // Bytes that the ranks of an allocate task copy from what they hold, views left out.
   i64 copied_bytes(const Task& task) const {
     const int previous = task.phase == 0 ? -1 : strategy_of(task.phase - 1), now = strategy_of(task.phase);
     i64 elements = 0;

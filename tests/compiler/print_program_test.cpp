@@ -191,6 +191,23 @@ TEST(PrintProgram, shows_an_allocation_that_copies_where_nothing_moves) {
   EXPECT_THAT(copied, Not(HasSubstr("move A>B")));
 }
 
+// The queues of parameters that are gathered and of paired micro-batches' collectives.
+TEST(PrintProgram, gives_each_queue_its_letter) {
+  const config::ModelConfig model = small_llama();
+  const auto text_of = [&](const char* spec) {
+    const Plans plans(training_graph(model), {config::strategy_from_spec(spec, 2, model.layers)}, 0,
+                      cluster::uniform(1, 2), switching::Planner::relay);
+    const std::vector<batch::MicroBatch> two{micro_batch_of(0, 12, 12), micro_batch_of(1, 10, 10)};
+    const batch::StepPlan plan{0, 20, {{0, std::vector(plans.strategies()[0].replicas.size(), two)}}};
+    return print_program(assemble(plan, plans, {}), plan, plans);
+  };
+  EXPECT_THAT(text_of("dp=2,zero=3"), testing::ContainsRegex("gather A F mb0 u0 +gg "));
+  const std::string paired = text_of("tp=2,paired=true");
+  EXPECT_THAT(paired, testing::ContainsRegex("run A F mb0 piece1 +xx 3"));
+  EXPECT_THAT(paired, testing::ContainsRegex("run A F mb0 piece0 +cc\n"));
+  EXPECT_THAT(paired, Not(testing::ContainsRegex(" pp ")));
+}
+
 TEST(PrintProgram, lists_ranks_and_counts_pairs_where_there_are_too_many) {
   const Step step;
   ir::Task reduce{.what = ir::Reduce{.unit = 1, .round = 0}, .queue = ir::Queue::bulk, .phase = 0};
