@@ -18,15 +18,18 @@ MODELS = {"llama": SIZES,
           "unfused": SIZES | {"attention": "unfused"},
           "dropout": {"architecture": "gpt2", "hidden_size": 32, "layers": 3, "heads": 4, "vocab_size": tiny.VOCAB + 3,
                       "attention": "unfused",
-                      "dropout": 0.2}}
+                      "dropout": 0.2},
+          "mistral": SIZES | {"architecture": "mistral"}}
 # Tensor, inner and Ulysses degrees that divide 4 heads; the models with 2 key/value heads hold copies of some.
 HEADS = [(1, 1, 1), (1, 1, 1), (2, 1, 1), (4, 1, 1), (1, 1, 2), (2, 1, 2), (1, 1, 4),
          (2, 2, 1), (4, 2, 1), (4, 4, 1), (2, 2, 2)]
 UNEVEN = [(3, 1, 1), (1, 1, 3), (3, 3, 1)]  # with as many key/value heads as heads
 DEPTHS = [1, 1, 2, 3]
-RINGS = [1, 1, 2, 3, 4]  # of models whose attention does not store its scores
+RINGS = [1, 1, 2, 3, 4]  # for models whose attention does not store its scores
 OF_GROUP = ("dp", "tp", "pp", "ring", "ulysses", "depth", "inner", "inside")
 STEPS = 5
+# A rank's bound on memory over its peak in a step, at most: over the 40 seeds the largest is 1.5996.
+LOOSEST_BOUND = 1.6
 
 
 def expect_within_bound(log):
@@ -143,11 +146,17 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
     print(job.read_text())  # shown if it fails
     # Now and then over TCP, or MPI.
     if ranks <= 4 and seed % 6 == 1:
-        expect_equal(tiny.train_in_processes(job, ranks, tmp_path / "out"), one_rank(name))
+        log = tiny.train_in_processes(job, ranks, tmp_path / "out")
     elif ranks <= 4 and seed % 6 == 4 and tiny.MPI:
-        expect_equal(tiny.train(job, "--out", tmp_path / "out", launcher=[*tiny.MPIRUN, "-n", ranks]), one_rank(name))
+        log = tiny.train(job, "--out", tmp_path / "out", launcher=[*tiny.MPIRUN, "-n", ranks])
     else:
-        expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank(name))
+        log = tiny.train(job, "--out", tmp_path / "out")
+    expect_equal(log, one_rank(name))
+    ratios = [bound / peak for entry in log for bound, peak in zip(entry["peak_bound_bytes_per_rank"],
+                                                                   entry["peak_bytes_per_rank"], strict=True)
+              if bound > 0]  # ranks without work in any strategy hold nothing
+    print("bound over peak:", max(ratios))
+    assert max(ratios) <= LOOSEST_BOUND
 
 
 @pytest.mark.parametrize("name", ["llama", "dynamic", "qwen3", "dropout"])
