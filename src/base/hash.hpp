@@ -5,6 +5,8 @@
 #include <tuple>
 #include <type_traits>
 
+#include "base/random.hpp"
+
 namespace switchyard {
 
 /// Hash of integers, enumerations and pointers, one after the other.
@@ -16,7 +18,7 @@ class MixedHash {
       hash_ ^= reinterpret_cast<std::uintptr_t>(part);
     else
       hash_ ^= static_cast<std::uint64_t>(part);
-    hash_ = (hash_ ^ hash_ >> 29) * 0x9e3779b97f4a7c15U;  // 2^64 divided by the golden ratio
+    hash_ = (hash_ ^ hash_ >> 29) * kGoldenRatio;
   }
   size_t get() const { return static_cast<size_t>(hash_ ^ hash_ >> 32); }
 

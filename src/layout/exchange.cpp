@@ -60,8 +60,8 @@ void fetch(std::map<int, Part>& parts, const ShardMap& from, Place place, int pa
         missing.empty() ? "" : to_string(missing[0]));
 }
 
-// An entry for every rank of both maps, even if it has nothing to do.
-std::map<int, Part> everyone(const ShardMap& from, const ShardMap& to) {
+// A part for every rank of both maps, with nothing to do.
+std::map<int, Part> empty_parts(const ShardMap& from, const ShardMap& to) {
   std::map<int, Part> parts;
   for (const Shard& s : from.shards) part_of(parts, s.rank);
   for (const Shard& s : to.shards) part_of(parts, s.rank);
@@ -69,13 +69,13 @@ std::map<int, Part> everyone(const ShardMap& from, const ShardMap& to) {
 }
 
 Step copy_step(const ShardMap& from, Place place, const ShardMap& to) {
-  std::map<int, Part> parts = everyone(from, to);
+  std::map<int, Part> parts = empty_parts(from, to);
   for (const Shard& shard : to.shards) fetch(parts, from, place, 0, shard, false);
   return finish(parts);
 }
 
 Step sum_step(const ShardMap& from, const ShardMap& to) {
-  std::map<int, Part> parts = everyone(from, to);
+  std::map<int, Part> parts = empty_parts(from, to);
   for (const Shard& shard : to.shards)
     for (int partial = 0; partial < from.partials; ++partial)
       fetch(parts, from, Place::input, partial, shard, partial > 0);
@@ -104,7 +104,7 @@ std::vector<int> successors(const ShardMap& from, const ShardMap& to) {
 
 // Partials stay partials: those of `to` are sums of some of `from`, or zero.
 Step regroup_partials(const ShardMap& from, const ShardMap& to) {
-  std::map<int, Part> parts = everyone(from, to);
+  std::map<int, Part> parts = empty_parts(from, to);
   const std::vector<int> into = successors(from, to);
   for (const Shard& shard : to.shards) {
     bool empty = true;
@@ -150,7 +150,7 @@ Exchange with_stretches(Exchange exchange, size_t sums, const ShardMap& from, co
 class OverHosts {
  public:
   OverHosts(const ShardMap& from, const ShardMap& to, std::span<const int> host)
-      : from_(from), to_(to), host_(host), everyone_(everyone(from, to)) {}
+      : from_(from), to_(to), host_(host), empty_parts_(empty_parts(from, to)) {}
 
   /// Copies what the holders have in `place`.
   void copy(const ShardMap& from, Place place) {
@@ -210,7 +210,7 @@ class OverHosts {
     Exchange done;
     for (std::map<int, Part>& step : steps_)
       if (receives(step)) done.steps.push_back(finish(step));
-    if (done.steps.empty()) done.steps.push_back(finish(everyone_));
+    if (done.steps.empty()) done.steps.push_back(finish(empty_parts_));
     for (const Part& part : done.steps[0].parts) done.scratch.push_back(std::move(scratch_[part.rank]));
     return done;
   }
@@ -220,7 +220,7 @@ class OverHosts {
     return std::ranges::any_of(step, [](const auto& part) { return !part.second.receives.empty(); });
   }
   int host_of(int rank) const { return host_[static_cast<size_t>(rank)]; }
-  std::map<int, Part>& add_step() { return steps_.emplace_back(everyone_); }
+  std::map<int, Part>& add_step() { return steps_.emplace_back(empty_parts_); }
 
   std::map<int, std::vector<int>> by_host(const std::vector<int>& ranks) const {
     std::map<int, std::vector<int>> hosts;
@@ -269,7 +269,7 @@ class OverHosts {
   const ShardMap& from_;
   const ShardMap& to_;
   std::span<const int> host_;
-  std::map<int, Part> everyone_;
+  std::map<int, Part> empty_parts_;
   std::deque<std::map<int, Part>> steps_;
   std::map<int, std::vector<Box>> scratch_;
   std::map<int, i64> sent_, crossed_;

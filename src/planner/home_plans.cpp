@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/random.hpp"
+
 namespace switchyard::planner {
 namespace {
 
@@ -180,10 +182,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
   const Option& one = option(step);
   const double share = transfers_.share(), most = limit_ - rest_[all_ ^ next],
                reduce = transfers_.reduce(one.shape.placement, home_), after = after_computing(one, reduce);
-  std::uint64_t phase = (ranges_.slot(step.range) << 40 ^ step.option) + 1;  // mixed: sums of different phases differ
-  phase = (phase ^ phase >> 31) * 0x9e3779b97f4a7c15U;
-  phase = (phase ^ phase >> 29) * 0xbf58476d1ce4e5b9U;
-  phase ^= phase >> 32;
+  const std::uint64_t phase = mix(ranges_.slot(step.range) << 40 ^ step.option);  // sums of different phases differ
   // Many labels have the same last placement.
   moves_.resize(static_cast<size_t>(ranges_.queue(step.range)->placements()) + 1);
   ++extensions_;
