@@ -104,23 +104,67 @@ i64 llama_layer_parameters(const ModelConfig& m) {
 
 struct Preset {
   std::string_view name;
-  Family family;
-  i64 layers, hidden_size, ffn_size, heads, kv_heads, head_dim, vocab_size, max_positions;
-  double rope_theta, norm_eps;
+  Family family = Family::llama;
+  i64 layers, hidden_size, ffn_size, heads, kv_heads, head_dim = 128, vocab_size = 32000, max_positions = 32768;
+  double rope_theta = 1e4, norm_eps = 1e-5;
 };
 
 // The first four: sizes as published with HotSPa (SOSP'24), LLaMA's vocabulary, documents up to 32768 tokens. The
 // others: config.json as released (Meta-Llama-3-8B and -70B, Qwen3-8B and -32B, Mistral-7B-v0.3).
 constexpr std::array<Preset, 9> kPresets{{
-    {"3b", Family::llama, 16, 2048, 5120, 16, 16, 128, 32000, 32768, 1e4, 1e-5},
-    {"7b", Family::llama, 32, 4096, 11008, 32, 32, 128, 32000, 32768, 1e4, 1e-5},
-    {"13b", Family::llama, 40, 5120, 13824, 40, 40, 128, 32000, 32768, 1e4, 1e-5},
-    {"32b", Family::llama, 60, 6656, 17920, 64, 64, 104, 32000, 32768, 1e4, 1e-5},
-    {"llama3-8b", Family::llama, 32, 4096, 14336, 32, 8, 128, 128256, 8192, 5e5, 1e-5},
-    {"llama3-70b", Family::llama, 80, 8192, 28672, 64, 8, 128, 128256, 8192, 5e5, 1e-5},
-    {"qwen3-8b", Family::qwen3, 36, 4096, 12288, 32, 8, 128, 151936, 40960, 1e6, 1e-6},
-    {"qwen3-32b", Family::qwen3, 64, 5120, 25600, 64, 8, 128, 151936, 40960, 1e6, 1e-6},
-    {"mistral-7b", Family::mistral, 32, 4096, 14336, 32, 8, 128, 32768, 32768, 1e6, 1e-5},
+    {.name = "3b", .layers = 16, .hidden_size = 2048, .ffn_size = 5120, .heads = 16, .kv_heads = 16},
+    {.name = "7b", .layers = 32, .hidden_size = 4096, .ffn_size = 11008, .heads = 32, .kv_heads = 32},
+    {.name = "13b", .layers = 40, .hidden_size = 5120, .ffn_size = 13824, .heads = 40, .kv_heads = 40},
+    {.name = "32b", .layers = 60, .hidden_size = 6656, .ffn_size = 17920, .heads = 64, .kv_heads = 64, .head_dim = 104},
+    {.name = "llama3-8b",
+     .layers = 32,
+     .hidden_size = 4096,
+     .ffn_size = 14336,
+     .heads = 32,
+     .kv_heads = 8,
+     .vocab_size = 128256,
+     .max_positions = 8192,
+     .rope_theta = 5e5},
+    {.name = "llama3-70b",
+     .layers = 80,
+     .hidden_size = 8192,
+     .ffn_size = 28672,
+     .heads = 64,
+     .kv_heads = 8,
+     .vocab_size = 128256,
+     .max_positions = 8192,
+     .rope_theta = 5e5},
+    {.name = "qwen3-8b",
+     .family = Family::qwen3,
+     .layers = 36,
+     .hidden_size = 4096,
+     .ffn_size = 12288,
+     .heads = 32,
+     .kv_heads = 8,
+     .vocab_size = 151936,
+     .max_positions = 40960,
+     .rope_theta = 1e6,
+     .norm_eps = 1e-6},
+    {.name = "qwen3-32b",
+     .family = Family::qwen3,
+     .layers = 64,
+     .hidden_size = 5120,
+     .ffn_size = 25600,
+     .heads = 64,
+     .kv_heads = 8,
+     .vocab_size = 151936,
+     .max_positions = 40960,
+     .rope_theta = 1e6,
+     .norm_eps = 1e-6},
+    {.name = "mistral-7b",
+     .family = Family::mistral,
+     .layers = 32,
+     .hidden_size = 4096,
+     .ffn_size = 14336,
+     .heads = 32,
+     .kv_heads = 8,
+     .vocab_size = 32768,
+     .rope_theta = 1e6},
 }};
 
 }  // namespace

@@ -74,16 +74,34 @@ class Keys {
 struct RotaryFamily {
   Family family;
   const char* architecture;
-  i64 vocab_size, ffn_size, kv_heads, head_dim,
-      max_positions;  // defaults; kv_heads 0: as heads; head_dim 0: hidden / heads
+  // Defaults of what a config.json leaves out.
+  i64 vocab_size = 32000, ffn_size = 11008;
+  i64 kv_heads = 0;  // 0: as many as heads
+  i64 head_dim = 0;  // 0: hidden_size / heads
+  i64 max_positions = 2048;
   double norm_eps = 1e-6;
 };
 constexpr RotaryFamily kRotaryFamilies[] = {
-    {Family::llama, "LlamaForCausalLM", 32000, 11008, 0, 0, 2048},
-    {Family::mistral, "MistralForCausalLM", 32000, 14336, 8, 0, 131072},
-    {Family::qwen2, "Qwen2ForCausalLM", 151936, 22016, 32, 0, 32768},
-    {Family::qwen3, "Qwen3ForCausalLM", 151936, 22016, 32, 128, 32768},
-    {Family::olmo2, "Olmo2ForCausalLM", 50304, 11008, 0, 0, 2048, 1e-5},
+    {.family = Family::llama, .architecture = "LlamaForCausalLM"},
+    {.family = Family::mistral,
+     .architecture = "MistralForCausalLM",
+     .ffn_size = 14336,
+     .kv_heads = 8,
+     .max_positions = 131072},
+    {.family = Family::qwen2,
+     .architecture = "Qwen2ForCausalLM",
+     .vocab_size = 151936,
+     .ffn_size = 22016,
+     .kv_heads = 32,
+     .max_positions = 32768},
+    {.family = Family::qwen3,
+     .architecture = "Qwen3ForCausalLM",
+     .vocab_size = 151936,
+     .ffn_size = 22016,
+     .kv_heads = 32,
+     .head_dim = 128,
+     .max_positions = 32768},
+    {.family = Family::olmo2, .architecture = "Olmo2ForCausalLM", .vocab_size = 50304, .norm_eps = 1e-5},
 };
 
 const RotaryFamily* find_rotary(std::string_view name) {
@@ -122,7 +140,7 @@ config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, cons
   } else if (type == "yarn") {
     result.type = config::RopeScalingType::yarn;
     if (!scaling.flag("truncate", true)) scaling.refuse("truncate", "only true is supported");
-    const auto known = [](double given, double absent) { return given == 0 ? absent : given; };  // as transformers
+    const auto known = [](double given, double absent) { return given == 0 ? absent : given; };  // like transformers
     result.original_context = static_cast<double>(scaling.count(original, 0));
     result.original_context = known(result.original_context, static_cast<double>(max_positions));
     result.beta_fast = known(scaling.number("beta_fast", 0), 32);
@@ -130,7 +148,7 @@ config::RopeScaling read_scaling(const Keys& scaling, const char* type_key, cons
     result.attention_factor = yarn_attention_factor(scaling, result.factor);
   } else if (type == "dynamic") {
     result.type = config::RopeScalingType::dynamic;
-    result.original_context = static_cast<double>(max_positions);  // as transformers, whatever `original` says
+    result.original_context = static_cast<double>(max_positions);  // like transformers, whatever `original` says
   } else {
     scaling.refuse(type_key, "supported are \"llama3\", \"linear\", \"yarn\", \"dynamic\" and \"default\"");
   }
