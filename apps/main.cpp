@@ -129,9 +129,24 @@ bool parse(CLI::App& app, int argc, char** argv) {
   }
 }
 
+// The command line, null-terminated; `help COMMAND` becomes `COMMAND --help`.
+std::vector<char*> words_of(int argc, char** argv) {
+  static char help_option[] = "--help";
+  std::vector<char*> words(argv, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]) == "help") {
+    words.erase(words.begin() + 1);
+    words.push_back(help_option);
+  }
+  words.push_back(nullptr);
+  return words;
+}
+
 // The exit status of a command.
-int run_command(int argc, char** argv) {
+int run_command(int count, char** given) {
   using namespace switchyard;
+  std::vector<char*> words = words_of(count, given);
+  const int argc = static_cast<int>(words.size()) - 1;
+  char** argv = words.data();
   open_standard_files();
   CLI::App app{"Switchyard: trains language models with several parallel strategies inside one step"};
   app.require_subcommand(1);

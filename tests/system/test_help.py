@@ -23,6 +23,18 @@ def test_each_option_is_explained(command):
         assert re.search(r"\S {2,}\S|\n +\S", option.strip()), option  # help text beside or below the option
 
 
+@pytest.mark.parametrize("command", ["", *COMMANDS])
+def test_help_is_a_command_too(command):
+    help_, option = (tiny.run([tiny.PROGRAM, *words]) for words in (["help", *command.split()],
+                                                                     [*command.split(), "--help"]))
+    assert help_.returncode == 0 and help_.stdout == option.stdout and help_.stderr == ""
+
+
+def test_help_names_the_nearest_command():
+    result = tiny.run([tiny.PROGRAM, "help", "simulat"])
+    assert result.returncode == 2 and "simulat is not a command. Did you mean simulate?" in result.stderr
+
+
 def test_the_list_of_commands_is_complete():
     def subcommands(text):
         return re.findall(r"^  ([a-z-]+) +\S", text[text.index("Subcommands:"):], re.MULTILINE)
