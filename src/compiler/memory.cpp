@@ -56,9 +56,9 @@ MemoryPeak peak_at(const ir::Program& program, const batch::StepPlan& plan, cons
 }  // namespace
 
 const char* name_of(MemoryClass what) {
-  constexpr std::array<const char*, kMemoryClasses> kNames = {
-      "master weights",   "moments",   "home gradients", "error feedback", "compute-precision weights",
-      "borrowed weights", "gradients", "activations",    "workspace"};
+  constexpr std::array<const char*, kMemoryClasses> kNames = {"master weights", "moments",      "home gradients",
+                                                              "error feedback", "compute copy", "working parameters",
+                                                              "gradients",      "activations",  "workspace"};
   return kNames[static_cast<size_t>(what)];
 }
 

@@ -122,7 +122,7 @@ def test_a_budget_below_the_weights_is_refused(trained, data):
     done = tiny.run([tiny.PROGRAM, "evaluate", trained[1], "--data", data, "--set", "run.precision=fp64",
                      "--set", "run.memory_budget=300 KiB"])
     assert done.returncode == 2
-    parts = "Most of it: compute-precision weights. In all 305 KiB: compute-precision weights 302 KiB, "
+    parts = "Most of it: compute copy. In all 305 KiB: compute copy 302 KiB, "
     assert parts in done.stderr, done.stderr
 
 
