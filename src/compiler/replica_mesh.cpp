@@ -31,7 +31,7 @@ i64 pieces_of(const layout::Shape& shape, size_t dim) {
 // Leading factors of the axes that cut weights, one of each.
 using Factors = std::vector<int>;
 
-// What a parameter's cuts have taken of these axes, after each cut.
+// Factors of these axes that a parameter's cuts have used, after each cut.
 std::vector<Factors> taken_by(const std::vector<config::Cut>& cuts, const ir::Param& param,
                               const config::Strategy& strategy, const StageMesh& mesh) {
   const std::span<const StageAxis> axes = layout::weight_axes();
@@ -56,9 +56,9 @@ std::vector<Factors> taken_by(const std::vector<config::Cut>& cuts, const ir::Pa
           cut.parts < 1 || mesh.parts(axes) < count ? std::nullopt : layout::leading_factors(mesh, axes, count);
       if (!factors)
         user_error(
-            "strategy \"{}\": {} is cut into {} parts, which does not divide tp = {}. Use cuts whose product divides "
-            "it.",
-            strategy.name, param.name, count, mesh.parts(axes));
+            "strategy \"{}\": {} is cut into {} parts, which does not divide the {} parts of a stage with the mesh "
+            "({}). Use cuts whose product divides them.",
+            strategy.name, param.name, count, mesh.parts(axes), to_string(mesh));
       now = *factors;
     }
     taken.push_back(now);
@@ -101,7 +101,7 @@ std::set<int> params_of(const ir::Graph& graph, int first_unit, int end_unit) {
   return params;
 }
 
-// Where the axes of a replica must be cut into factors.
+// The edges at which the axes of a replica must be cut into factors.
 class Refinement {
  public:
   Refinement(const config::Strategy& strategy, const StageMesh& mesh) : strategy_(strategy), mesh_(mesh) {

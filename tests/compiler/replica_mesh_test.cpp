@@ -127,7 +127,8 @@ TEST(ReplicaMesh, refuses_cuts_that_do_not_fit_the_ranks) {
   const config::Strategy odd = stage_strategy("odd", {{kQ, {{0, 3}}}});
   EXPECT_EQ(message_of([&] { whole_mesh(graph, odd, 4); }),
             "strategy \"odd\": " + kQ +
-                " is cut into 3 parts, which does not divide tp = 4. Use cuts whose product divides it.");
+                " is cut into 3 parts, which does not divide the 4 parts of a stage with the mesh (outer=4). Use "
+                "cuts whose product divides them.");
   config::ModelConfig many = small_llama();
   many.heads = many.kv_heads = 12;
   many.head_dim = 4;
@@ -144,7 +145,8 @@ TEST(ReplicaMesh, heeds_only_the_cuts_of_its_own_units) {
   EXPECT_EQ(sizes_of(replica_mesh(graph, strategy, tensor_mesh(2), 2, graph.units())), (std::vector<int>{2}));
   EXPECT_EQ(message_of([&] { replica_mesh(graph, strategy, tensor_mesh(2), 0, 2); }),
             "strategy \"first\": " + kQ +
-                " is cut into 4 parts, which does not divide tp = 2. Use cuts whose product divides it.");
+                " is cut into 4 parts, which does not divide the 2 parts of a stage with the mesh (outer=2). Use "
+                "cuts whose product divides them.");
 }
 
 TEST(ParamLayout, refuses_a_dim_that_the_parameter_lacks) {
