@@ -145,7 +145,7 @@ struct Planned {
   std::unique_ptr<planner::Planner> planner;
   planner::Found found;
   std::vector<JudgedPlan> plans;
-  double limit = 0, seconds = 0;  // of the search
+  double limit = 0, seconds = 0;  // limits of the search
   bool single = false;            // only single strategies were searched
   i64 sequences() const { return opened.job.batch.sequences; }
   const JudgedPlan& best() const { return plans.front(); }
@@ -238,7 +238,7 @@ std::string verdict(const Planned& planned) {
   if (best.single() && planned.single)
     text += "; plans of several strategies were not searched (--buckets 1)";
   else if (best.single() && proven)
-    text += "; one strategy is fastest, switching gains nothing";
+    text += "; one strategy is fastest: switching gains nothing";
   else if (best.single())
     text += fmt::format("; no quicker plan of several strategies was found in {:g} s (the limit)", planned.limit);
   else if (single)
@@ -365,7 +365,7 @@ std::string with_codecs(const Planned& planned, const JudgedPlan& plan) {
 
 std::string explained(const Planned& planned, double limit, int top) {
   std::vector<planner::Judged> plans;
-  const JudgedPlan* best = nullptr;  // of those that the planner's model can time
+  const JudgedPlan* best = nullptr;  // best of those that the planner's model can time
   for (size_t i = 0; i < planned.plans.size(); ++i) {
     const JudgedPlan& plan = planned.plans[i];
     if (!plan.choice || static_cast<int>(plans.size()) >= top) continue;
@@ -480,7 +480,7 @@ void add_plan(CLI::App& app, Action& action) {
       ->add_option(
           "--degrees", options->degrees,
           "Degrees that strategies may have besides dp, separated by commas, such as tp,pp (default: all). The "
-          "job's own buckets compete with any")
+          "job's own buckets aren't limited by this")
       ->delimiter(',')
       ->check(CLI::IsMember(keys))
       ->type_name("NAME,...");
@@ -492,8 +492,8 @@ void add_plan(CLI::App& app, Action& action) {
                     "Prints what the plans cost and why, what limits the best one, and what would change it");
   command
       ->add_option("--out", options->out,
-                   "Writes the job with the best plan's buckets, and beside it planned.plan.json, from which the "
-                   "report of a run of it has the plans that were compared")
+                   "Writes the job with the best plan's buckets, and planned.plan.json, which reports of this run "
+                   "use to list the compared plans")
       ->type_name("planned.toml");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
   command->callback([options, &action] {

@@ -9,16 +9,20 @@ namespace {
 
 using enum StageAxis;
 
-constexpr std::array<StageAxisInfo, kStageAxes> kInfo{
-    {{data, "data"}, {depth, "depth"}, {ring, "ring"}, {ulysses, "ulysses"}, {outer, "outer"}, {inner, "inner"}}};
+constexpr std::array<StageAxisInfo, kStageAxes> kInfo{{{data, "data", false},
+                                                       {depth, "depth"},
+                                                       {ring, "ring"},
+                                                       {ulysses, "ulysses"},
+                                                       {outer, "outer"},
+                                                       {inner, "inner"}}};
 
 constexpr std::array kOutsideCode{data, depth, ring};
 constexpr std::span kReplicas(kOutsideCode.data(), 2);
 constexpr std::array kOuter{outer};
 constexpr std::array kInner{inner};
 constexpr std::array kWeights{outer, inner};
-constexpr std::array kTokens{ulysses};                // of a micro-batch, wherever attention doesn't need them together
-constexpr std::array kStream{ulysses, outer, inner};  // its tokens where nothing else is cut
+constexpr std::array kTokens{ulysses};                   // tokens, where attention doesn't need them together
+constexpr std::array kStream{ulysses, outer, inner};     // its tokens where nothing else is cut
 constexpr std::array kAttention{outer, inner, ulysses};  // heads
 
 }  // namespace

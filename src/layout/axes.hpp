@@ -1,4 +1,5 @@
-// The axes on which the ranks of a pipeline stage lie, and what each of them cuts. A new axis is a row of these tables.
+// The axes on which the ranks of a pipeline stage lie, and what each of them cuts. A new axis is a row of these
+// tables; docs/adding-an-axis.md lists the other edits.
 #pragma once
 
 #include <array>
@@ -28,6 +29,7 @@ inline constexpr size_t kStageAxes = 6;
 struct StageAxisInfo {
   StageAxis axis;
   std::string_view name;  // in meshes and JSON
+  bool searched = true;   // whether the planner tries its sizes; otherwise its size is what the others leave
 };
 std::span<const StageAxisInfo, kStageAxes> stage_axes();
 const StageAxisInfo& info_of(StageAxis axis);

@@ -7,6 +7,7 @@
 #include <limits>
 #include <thread>
 
+#include "base/count_of.hpp"
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
 #include "planner/workload.hpp"
@@ -14,7 +15,7 @@
 namespace switchyard::planner {
 namespace {
 
-constexpr unsigned kMostThreads = 8;  // of a search
+constexpr unsigned kMostThreads = 8;  // threads of a search
 // Where a model fits nowhere, so many times the ranks are tried, unless twice as many need hardly less.
 constexpr int kMostTimes = 64;
 constexpr double kHardlyLess = 0.95;
@@ -169,10 +170,14 @@ Account Planner::account(const Choice& choice) const {
 
 std::string Planner::to_string(const Choice& choice) const {
   std::string text;
-  for (const Phase& phase : longest_first(choice))
-    text += fmt::format("{}to {}: {}, micro-batches of up to {} tokens", text.empty() ? "" : "; ",
-                        model().longest(phase.range), planner::to_string(phase.shape), phase.capacity);
-  if (choice.home().copies()) text += "; optimizer state on every replica";
+  for (const Phase& phase : longest_first(choice)) {
+    config::StrategySettings settings = settings_of(phase.shape);
+    if (text.empty() && choice.zero == 0) settings.zero = 0;
+    const i64 longest = model().longest(phase.range);
+    settings.micro_batch_tokens = phase.capacity == longest ? 0 : phase.capacity;
+    text += fmt::format("{}to {}: {}", text.empty() ? "" : "; ", longest,
+                        config::to_text(degrees_of(phase.shape.placement), settings));
+  }
   if (const std::vector<int> order = this->order(choice); !order.empty()) {
     std::vector<i64> lengths;
     for (const Phase& phase : choice.phases) lengths.push_back(model().longest(phase.range));
@@ -229,9 +234,10 @@ void Planner::nothing_fits() const {
   if (above != needs.begin() && above != needs.end())
     remedy += fmt::format(", or batch.context = {}", model().bounds()[static_cast<size_t>(above - needs.begin()) - 1]);
   user_error(
-      "no strategy fits {} ranks of {}: with documents of {} tokens the most frugal one needs {} a rank. "
+      "no strategy fits {} of {}: with documents of {} tokens the one with the lowest memory needs {} a rank. "
       "Enough: {}.",
-      request_.hardware.ranks(), format_bytes(Bytes{memory_}), request_.context, format_bytes(need), remedy);
+      count_of(request_.hardware.ranks(), "rank"), format_bytes(Bytes{memory_}), request_.context, at_least(need),
+      remedy);
 }
 
 }  // namespace switchyard::planner

@@ -42,7 +42,7 @@ class Planner {
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
   Found plan(int top, int most_buckets = 0, std::function<double()> spent = {}, std::optional<i64> runners_up = {},
              std::function<void(const Choice&)> on_first = {}, double share = 1) const;
-  /// UserError, as of plan, if even the most frugal plan needs more memory than there is. Takes no rates.
+  /// UserError, as of plan, if even the plan with the lowest memory needs more than there is. Takes no rates.
   void check_fits() const;
   /// The plan with one bucket in place of neighbouring ones that have the same shape and capacity; it runs in the place
   /// of the longest of them. plan() returns no others.
@@ -55,8 +55,8 @@ class Planner {
   /// micro-batches that the model can time, else nothing.
   std::optional<Choice> choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const;
   Account account(const Choice& choice) const;
-  /// "to 4096: 8,1,1, micro-batches of up to 8192 tokens; ..." the longest first, then what isn't as usual: the order,
-  /// and copies at home.
+  /// "to 4096: 8,1,1; to 1024: dp=4,tp=2,micro_batch_tokens=8192", as the option --strategy has it, the longest first;
+  /// then the order, where it isn't the published one.
   std::string to_string(const Choice& choice) const;
 
   const Request& request() const { return request_; }
@@ -68,7 +68,7 @@ class Planner {
   const Transfers& transfers() const { return model_->transfers; }
 
  private:
-  /// Bytes that the most frugal plan needs for the documents up to each of the model's bounds.
+  /// Bytes that the plan with the lowest memory needs for the documents up to each of the model's bounds.
   std::vector<i64> least_needs() const;
   [[noreturn]] void nothing_fits() const;
 

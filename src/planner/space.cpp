@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <set>
 #include <span>
@@ -12,10 +11,6 @@
 
 namespace switchyard::planner {
 namespace {
-
-// A new axis is a line here.
-constexpr std::array kAxes{layout::StageAxis::depth, layout::StageAxis::ring, layout::StageAxis::ulysses,
-                           layout::StageAxis::outer, layout::StageAxis::inner};
 
 // Heads are mostly divided evenly, and other rings and depths than powers of two gain nothing: what matters is how many
 // ranks a document has, and how many a copy of the weights. Where only other sizes fill all ranks, they may be the
@@ -136,26 +131,14 @@ void add_shapes(const Placement& way, i64 layers, const SpaceLimits& limits, std
       }
 }
 
-std::string placement_text(const Placement& p, const char* several_chunks) {
-  config::Degrees degrees = degrees_of(p);
-  degrees.inside = config::Inside::data;
-  degrees.head_layers = 0;
-  config::StrategySettings settings;
-  settings.zero = p.zero;
-  std::string text = config::to_text(degrees, settings);
-  if (p.inside == config::Inside::pipeline) text += ", stages within a host";
-  if (p.head_layers > 0)
-    text += fmt::format(", last stage {} layer{} fewer", p.head_layers, p.head_layers > 1 ? "s" : "");
-  if (p.path == schedule::Placement::v)
-    text += ", zb-v";
-  else if (p.chunks > 1)
-    text += fmt::format(", {} {}", several_chunks, p.chunks);
-  return text;
-}
-
-// A shape's name: its placement, with chunks called by its schedule.
+// A shape's name: its placement and schedule.
 std::string strategy_name(const Shape& shape) {
-  return placement_text(shape.placement, shape.blockwise() ? "zeropp" : "interleaved");
+  config::StrategySettings settings;
+  const config::StrategySettings all = settings_of(shape);
+  settings.zero = all.zero;
+  settings.schedule = all.schedule;
+  settings.chunks = all.chunks;
+  return config::to_text(degrees_of(shape.placement), settings);
 }
 
 }  // namespace
@@ -172,7 +155,12 @@ Placement leanest(Placement placement) {
   return placement;
 }
 
-std::vector<layout::StageAxis> stage_axes() { return {kAxes.begin(), kAxes.end()}; }
+std::vector<layout::StageAxis> stage_axes() {
+  std::vector<layout::StageAxis> axes;
+  for (const layout::StageAxisInfo& info : layout::stage_axes())
+    if (info.searched) axes.push_back(info.axis);
+  return axes;
+}
 
 std::vector<Shape> shapes(const config::ModelConfig& model, int ranks, const SpaceLimits& limits) {
   std::vector<Shape> all;
@@ -243,6 +231,18 @@ int first_rank(const Placement& p, int replica, int stage) {
   return (p.inside == config::Inside::data ? stage * p.dp + replica : replica * p.pp + stage) * p.stage_ranks();
 }
 
+config::StrategySettings settings_of(const Shape& shape) {
+  const Placement& p = shape.placement;
+  config::StrategySettings settings;
+  settings.recompute = shape.recompute;
+  settings.schedule = shape.schedule;
+  settings.chunks = p.chunks > 1 || shape.blockwise() ? p.chunks : 0;
+  settings.activation_cap = shape.activation_cap;
+  settings.every = shape.every;
+  settings.zero = p.zero;
+  return settings;
+}
+
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
   const Placement& p = shape.placement;
   StageMesh mesh = p.mesh;
@@ -257,15 +257,9 @@ config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity) {
     layer += count;
     ++position;
   }
-  config::Strategy strategy;
+  config::Strategy strategy{settings_of(shape)};
   strategy.name = strategy_name(shape);
   strategy.groups = {std::move(group)};
-  strategy.recompute = shape.recompute;
-  strategy.schedule = shape.schedule;
-  strategy.chunks = p.chunks > 1 || shape.blockwise() ? p.chunks : 0;
-  strategy.activation_cap = shape.activation_cap;
-  strategy.every = shape.every;
-  strategy.zero = p.zero;
   strategy.micro_batch_tokens = capacity;
   return strategy;
 }
@@ -280,16 +274,13 @@ config::Degrees degrees_of(const Placement& p) {
   return degrees;
 }
 
-std::string to_string(const Placement& p) { return placement_text(p, "interleaved"); }
-
-std::string to_string(const Shape& shape) {
-  std::string text = strategy_name(shape);
-  if (shape.recompute != Shape{}.recompute) text += fmt::format(", recompute {}", config::name_of(shape.recompute));
-  if (shape.schedule != config::ScheduleKind::one_f_one_b && shape.placement.chunks == 1)
-    text += fmt::format(", {}", config::name_of(shape.schedule));
-  if (shape.activation_cap > 0) text += fmt::format(", {} activations", shape.activation_cap);
-  if (shape.every > 1) text += fmt::format(", blocks of {}", shape.every);
-  return text;
+std::string to_string(const Placement& p) {
+  Shape shape{p};
+  if (p.chunks > 1)
+    shape.schedule = p.path == schedule::Placement::v ? config::ScheduleKind::zb_v : config::ScheduleKind::interleaved;
+  return to_string(shape);
 }
+
+std::string to_string(const Shape& shape) { return config::to_text(degrees_of(shape.placement), settings_of(shape)); }
 
 }  // namespace switchyard::planner

@@ -31,7 +31,7 @@ struct Placement {
   config::Inside inside = config::Inside::data;
   int head_layers = 0;
   int chunks = 1;
-  schedule::Placement path = schedule::Placement::loop;  // of the chunks
+  schedule::Placement path = schedule::Placement::loop;  // path of the chunks
   int zero = 1;
   /// Ranks of a stage on the mesh; ring ranks among which those of a pipeline divide documents; those of one ring rank,
   /// and their mesh, for which code is compiled.
@@ -83,7 +83,7 @@ struct Shape {
   Placement placement;
   config::Recompute recompute = config::Recompute::gathers;
   config::ScheduleKind schedule = config::ScheduleKind::one_f_one_b;
-  int activation_cap = 0, every = 1;  // as in config::StrategySettings
+  int activation_cap = 0, every = 1;  // same as in config::StrategySettings
   bool splits_gradients() const {
     return schedule == config::ScheduleKind::zero_bubble || schedule == config::ScheduleKind::zb_v || blockwise();
   }
@@ -123,7 +123,7 @@ struct SpaceLimits {
   std::vector<config::ScheduleKind> schedules = {config::ScheduleKind::one_f_one_b, config::ScheduleKind::gpipe,
                                                  config::ScheduleKind::interleaved, config::ScheduleKind::zero_bubble,
                                                  config::ScheduleKind::zb_v,        config::ScheduleKind::zeropp};
-  int most_chunks = 4;  // of interleaved and zeropp
+  int most_chunks = 4;  // for interleaved and zeropp
 };
 
 /// All shapes, in a fixed order, those of equal placement next to each other, and those of equal dp, stage ranks and
@@ -149,9 +149,11 @@ int first_rank(const Placement& placement, int replica, int stage);
 config::Strategy strategy_of(const Shape& shape, i64 layers, i64 capacity);
 /// The placement's degrees, as a job names them.
 config::Degrees degrees_of(const Placement& placement);
-/// "2,4,1" and what differs from the defaults: "2,2,2, stages within a host, last stage 1 layer fewer".
-std::string to_string(const Placement& placement);
-/// The same with recomputation and schedule, where they are not the defaults and don't follow from the placement.
+/// What a strategy of the shape has besides, as a job names it.
+config::StrategySettings settings_of(const Shape& shape);
+/// A strategy's text (config::to_text): "2,4,1", "dp=2,tp=2,pp=2,recompute=full,inside=pipeline,head_layers=1".
 std::string to_string(const Shape& shape);
+/// The same with a schedule that the placement allows.
+std::string to_string(const Placement& placement);
 
 }  // namespace switchyard::planner

@@ -19,6 +19,7 @@ TEST(StageAxes, are_listed_in_the_order_of_their_numbers_with_names_of_their_own
   for (size_t a = 0; a < kStageAxes; ++a) {
     EXPECT_EQ(static_cast<size_t>(stage_axes()[a].axis), a);
     EXPECT_EQ(info_of(stage_axes()[a].axis).name, stage_axes()[a].name);
+    EXPECT_EQ(stage_axes()[a].searched, stage_axes()[a].axis != data);
     names.insert(stage_axes()[a].name);
   }
   EXPECT_EQ(names.size(), kStageAxes);

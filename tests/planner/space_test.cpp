@@ -72,7 +72,7 @@ TEST(Space, zeropp_comes_where_parameters_are_gathered_in_blocks_of_three_sizes)
                     config::ScheduleKind::zeropp,
                     0,
                     5};
-  EXPECT_EQ(to_string(shape), "dp=2,pp=3,zero=3, zeropp 2, blocks of 5");
+  EXPECT_EQ(to_string(shape), "dp=2,pp=3,zero=3,every=5,schedule=zeropp,chunks=2");
   EXPECT_EQ(shape.blocks(11), 3);
   EXPECT_EQ(shape.block_size(4, 11), 5);
   EXPECT_EQ(shape.block_size(10, 11), 1);
@@ -180,6 +180,22 @@ TEST(Space, every_shape_is_a_strategy_that_a_job_may_have) {
       }
 }
 
+// What plans print can be given to --strategy.
+TEST(Space, texts_of_shapes_and_their_names_are_read_back) {
+  std::set<std::string> texts;
+  const std::vector<Shape> all = shapes(model_of(7, 64, 100), 8, {});
+  for (const Shape& shape : all) {
+    config::Strategy strategy = strategy_of(shape, 7, 0);
+    config::Strategy read = config::strategy_from_spec(to_string(shape), 8, 7);
+    EXPECT_TRUE(texts.insert(to_string(shape)).second) << to_string(shape);
+    EXPECT_NO_THROW(config::read_strategy_text(strategy.name)) << strategy.name;
+    strategy.name = read.name = "";
+    strategy.chunks = strategy.chunk_count();
+    EXPECT_EQ(read, strategy) << to_string(shape);
+  }
+  EXPECT_EQ(texts.size(), all.size());
+}
+
 // What ranks with copies of the same weights cut of them, from which stage of ZeRO on.
 TEST(Space, replicas_of_the_mesh_cut_copies_at_any_stage_of_zero) {
   Placement p{3, with_depth(2, mesh(2, 2, 1)), 1};
@@ -259,17 +275,17 @@ TEST(Space, strategy_has_all_of_the_shape_and_a_name) {
   EXPECT_EQ(strategy.recompute, config::Recompute::full);
   EXPECT_EQ(strategy.schedule, config::ScheduleKind::gpipe);
   EXPECT_EQ(strategy.micro_batch_tokens, 512);
-  EXPECT_EQ(strategy.name, "2,2,2, stages within a host, last stage 2 layers fewer");
-  EXPECT_EQ(to_string(shape), "2,2,2, stages within a host, last stage 2 layers fewer, recompute full, gpipe");
+  EXPECT_EQ(strategy.name, "dp=2,tp=2,pp=2,schedule=gpipe,inside=pipeline,head_layers=2");
+  EXPECT_EQ(to_string(shape), "dp=2,tp=2,pp=2,schedule=gpipe,recompute=full,inside=pipeline,head_layers=2");
   EXPECT_EQ(to_string(Shape{{4, outer(1), 1}}), "4,1,1");
   EXPECT_EQ(to_string(Placement{2, mesh(2, 4, 3), 2}), "dp=2,tp=12,pp=2,ulysses=2,inner=3");
   Shape chunks{{1, outer(2), 4}, config::Recompute::gathers, config::ScheduleKind::interleaved};
   chunks.placement.chunks = 3;
-  EXPECT_EQ(to_string(chunks), "1,2,4, interleaved 3");
+  EXPECT_EQ(to_string(chunks), "tp=2,pp=4,schedule=interleaved,chunks=3");
   EXPECT_EQ(strategy_of(chunks, 12, 512).chunk_count(), 3);
   EXPECT_EQ(strategy_of(chunks, 12, 512).groups[0].stages.size(), 12u);
   EXPECT_EQ(to_string(Shape{{1, outer(2), 4}, config::Recompute::none, config::ScheduleKind::zero_bubble, 8}),
-            "1,2,4, recompute none, zero-bubble, 8 activations");
+            "tp=2,pp=4,schedule=zero-bubble,activation_cap=8,recompute=none");
 }
 
 }  // namespace
