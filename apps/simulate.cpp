@@ -50,6 +50,9 @@ struct Figures {
   bool fits() const { return bound <= limit; }
 };
 
+// A share of the step up to which idle time is rounding: segments are timed to a billionth of theirs.
+constexpr double kRounding = 1e-8;
+
 simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
   simulator::RankTime mean;
   const double share = 1 / static_cast<double>(ranks.size());
@@ -59,7 +62,7 @@ simulator::RankTime mean_of(const std::vector<simulator::RankTime>& ranks) {
     mean.overlap += share * rank.overlap;
     mean.idle += share * rank.idle;
   }
-  mean.idle = std::max(mean.idle, 0.0);  // a difference of sums, which rounding may leave below zero
+  if (mean.idle < kRounding * (mean.compute + mean.communication - mean.overlap)) mean.idle = 0;
   return mean;
 }
 
@@ -142,7 +145,7 @@ Figures simulate_job(const SimulateOptions& options, const config::Job& job, con
     figures.tokens += share * std::accumulate(step.lengths.begin(), step.lengths.end(), 0.0);
     memory.get();
   }
-  figures.utilization /= std::accumulate(figures.steps.begin(), figures.steps.end(), 0.0);  // as tokens per second
+  figures.utilization /= std::accumulate(figures.steps.begin(), figures.steps.end(), 0.0);  // weighted like tokens/s
   figures.checkpoint_copy = checkpoint_copy(job, plans);
   return figures;
 }

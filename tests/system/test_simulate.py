@@ -75,6 +75,13 @@ def test_the_idle_time_of_a_rank_that_never_waits_is_not_negative(tmp_path, corp
     assert "-0" not in text and "idle" in text and "1 host of " in text
 
 
+def test_rounding_is_no_idle_time():
+    """The ranks of one replica wait for each other within collectives only."""
+    found = tiny.run([tiny.PROGRAM, "simulate", "--model", "7b", "--context", "8192", "--strategy", "tp=3,ulysses=2",
+                      "--ranks", "6", "--cluster", "h100-80g", "--json"])
+    assert json.loads(found.stdout.splitlines()[-1])["idle_seconds"] == 0, found.stdout
+
+
 @pytest.mark.parametrize("strategy", ["dp=4,zero=3", "dp=4,zero=2", "depth=2,dp=2",
                                       "dp=2,pp=2,zero=3,schedule=zeropp,every=2", "tp=4"])
 def test_without_overlap_nothing_is_communicated_while_a_rank_computes(tmp_path, strategy):
