@@ -14,9 +14,9 @@ namespace {
 constexpr double kMostRanks = 1 << 16;      // 16384 devices trained LLaMA 3 405B
 constexpr double kMostThreads = 1024;       // hardware threads of the largest hosts
 constexpr double kMostLayers = 2048;        // the deepest that were trained have 1000
-constexpr double kMostDocuments = 1 << 18;  // of a step: at 500 tokens each twice the largest global batches
-constexpr double kMostTokens = 1 << 29;     // of a step: the largest global batches have 60 million
-constexpr double kMostContext = 1 << 24;    // of a document: the longest contexts have 10 million
+constexpr double kMostDocuments = 1 << 18;  // per step: at 500 tokens each twice the largest global batches
+constexpr double kMostTokens = 1 << 29;     // per step: the largest global batches have 60 million
+constexpr double kMostContext = 1 << 24;    // per document: the longest contexts have 10 million
 constexpr double kMostSteps = 1e9;          // a year of steps of 30 ms
 
 constexpr auto kJob = &JobDraft::job;
@@ -35,7 +35,7 @@ using Run = Row<kJob, &Job::run, Member>;
 
 using Keys = std::vector<Key<JobDraft>>;
 
-Keys model_keys() {
+Keys model_size_keys() {
   return {
       Row<&JobDraft::model_preset>("model.preset",
                                    "Model of published sizes: " + model_preset_names() + ". Excludes path and sizes.")
@@ -82,6 +82,11 @@ Keys model_keys() {
           .beside_path(),
       Model<&ModelConfig::norm_eps>("model.norm_eps", "Added to the variance in norms.").above(0),
       Model<&ModelConfig::rope_theta>("model.rope_theta", "Base of the rotary frequencies.").above(0).beside_path(),
+  };
+}
+
+Keys rope_scaling_keys() {
+  return {
       Scaling<&RopeScaling::type>(
           "model.rope_scaling.type",
           "How rotary frequencies are scaled for a longer context; names and formulas are Hugging Face's. dynamic: by "
@@ -120,6 +125,11 @@ Keys model_keys() {
           .above(0)
           .fallback("8192; with model.path: what its config.json says")
           .beside_path(),
+  };
+}
+
+Keys model_option_keys() {
+  return {
       Model<&ModelConfig::tied_embeddings>("model.tied_embeddings", "One matrix for embedding and head.")
           .fallback("false; gpt2: true"),
       Model<&ModelConfig::qkv_bias>("model.qkv_bias", "Biases on q, k and v.").fallback("false; qwen2, gpt2: true"),
@@ -205,8 +215,8 @@ auto settings_keys() {
       Row<Settings, &S::exchange>(
           "exchange",
           "with ring: how keys and values come to the ranks whose queries see them. gather brings all together before "
-          "attention; ring brings those of one rank after the other, each while attention is computed with the ones "
-          "before, where messages move by themselves (MPI, TCP), and has room for two at a time instead of all."),
+          "attention. ring: keys of one rank at a time, received while attention uses the previous ones (MPI, TCP), "
+          "with room for two at a time instead of all."),
       Row<Settings, &S::zero>(
           "zero",
           "ZeRO stage: 0 keeps the optimizer's state on every rank that stores the parameter, as "
@@ -500,13 +510,18 @@ Keys run_keys() {
           "profile made with --emulate. Ranks are threads of this process, and times of steps are those on the "
           "cluster. Losses are the same, up to the order of sums between hosts.")
           .fallback("none"),
+  };
+}
+
+Keys fabric_keys() {
+  return {
       Row<kJob, &Job::log, &LogSettings::wandb>(
           "log.wandb", "Log to Weights & Biases, too; without the package wandb, a note says that it is left out.")
           .rank_only(),
       Row<kJob, &Job::fabric, &FabricSettings::timeout>(
           "fabric.timeout",
-          "Longest time to wait for a silent rank, while no rank computes, before the job ends "
-          "with an error. Slow disks do not count as silence.")
+          "Longest time to wait for a silent rank, while no rank computes (time in which any rank computes doesn't "
+          "count), before the job ends with an error. Slow disks do not count as silence.")
           .above(0)
           .at_most(1e6),
       Row<kJob, &Job::fabric, &FabricSettings::strict>(
@@ -517,9 +532,9 @@ Keys run_keys() {
           "of the hosts' memory, which is slower."),
       Row<kJob, &Job::fabric, &FabricSettings::deterministic>(
           "fabric.deterministic",
-          "Sums over ranks are made in the order of their partials, whoever moves them. false: where messages go by "
-          "NCCL, its own reduce-scatter and all-reduce may make them, in an order of theirs. What is gathered is the "
-          "same either way, and on CPUs it changes nothing."),
+          "Sums over ranks are made in the order of their partials by any fabric; false: NCCL's own reduce-scatter and "
+          "all-reduce may be used, in NCCL's order. What is gathered is the same either way, and on CPUs it changes "
+          "nothing."),
       Row<kJob, &Job::fabric, &FabricSettings::interface>(
           "fabric.interface",
           "Network interface for TCP connections between ranks: a name, or a network such as \"10.0.0.0/8\" if hosts "
@@ -546,7 +561,8 @@ Keys run_keys() {
 const std::vector<Key<JobDraft>>& job_keys() {
   static const Keys keys = [] {
     Keys all{Row<kJob, &Job::seed>("seed", "Seed of initial weights and data order.").at_least(0)};
-    for (const Keys& part : {model_keys(), data_keys(), parallel_keys(), optimizer_keys(), run_keys()})
+    for (const Keys& part : {model_size_keys(), rope_scaling_keys(), model_option_keys(), data_keys(), parallel_keys(),
+                             optimizer_keys(), run_keys(), fabric_keys()})
       all.insert(all.end(), part.begin(), part.end());
     return all;
   }();
