@@ -73,8 +73,8 @@ void add_step(CLI::App& bench, Action& action) {
       ->excludes(seq)
       ->excludes(batch);
   step->add_option("--micro-batch", s.micro_batch,
-                   "Most tokens of a micro-batch; 0: of documents of equal length as many as fill the pipelines once, "
-                   "else the longest document")
+                   "Most tokens of a micro-batch; 0: for equal lengths, as many documents as fill the pipelines once; "
+                   "otherwise the longest document")
       ->capture_default_str()
       ->check(CLI::Range(0, 1 << 30));
   step->add_option("--ranks", s.ranks, "Ranks, as threads of this process")->capture_default_str();

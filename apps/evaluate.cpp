@@ -114,8 +114,8 @@ int run_evaluate(const EvaluateOptions& options) {
 
 void add_evaluate(CLI::App& app, Action& action) {
   auto options = std::make_shared<EvaluateOptions>();
-  CLI::App* command =
-      app.add_subcommand("evaluate", "The loss of a trained model, or any other, on prepared documents");
+  CLI::App* command = app.add_subcommand(
+      "evaluate", "Prints the loss of a model (run, checkpoint or folder) on documents of `data prepare`");
   command
       ->add_option("model", options->model,
                    "Run folder, whose newest complete checkpoint is taken, a checkpoint, or a folder with config.json")

@@ -96,9 +96,9 @@ std::string codecs_of(const config::Bucket& bucket) {
 std::string codecs_of(const std::vector<config::Bucket>& buckets) {
   const auto codecs = [](const config::Bucket& bucket) { return codecs_of(bucket); };
   if (std::ranges::all_of(buckets, [&](const config::Bucket& one) { return codecs(one).empty(); })) return "";
-  const bool alike =
+  const bool equal =
       std::ranges::all_of(buckets, [&](const config::Bucket& one) { return codecs(one) == codecs(buckets.front()); });
-  if (alike) return "; encoded: " + codecs(buckets.front());
+  if (equal) return "; encoded: " + codecs(buckets.front());
   std::string text = "; encoded";
   for (const config::Bucket& bucket : buckets)
     if (const std::string of = codecs(bucket); !of.empty())

@@ -15,7 +15,7 @@
 namespace switchyard::apps {
 namespace {
 
-constexpr double kSteady = 0.1;  // of speed changes
+constexpr double kSteady = 0.1;  // speed changes up to here are steady
 
 struct ProfileOptions {
   train::ProfileSettings settings;

@@ -118,8 +118,8 @@ void print_table(const SwitchPlanOptions& o, const PlannedSwitch& result) {
   };
   line("between hosts", f.inter_host_bytes);
   line("  lower bound for any plan", f.inter_host_bound_bytes);
-  line("  layers alone", f.layers_inter_host_bytes);
-  line("  layers alone, lower bound", f.layers_inter_host_bound_bytes);
+  line("  transformer layers only", f.layers_inter_host_bytes);
+  line("  these, lower bound", f.layers_inter_host_bound_bytes);
   line("inside hosts", f.intra_host_bytes);
   line("most sent by a rank", f.max_send_bytes);
   line("most received by a rank", f.max_receive_bytes);

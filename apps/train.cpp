@@ -141,7 +141,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   if (!planned)
     return {.job = std::move(job),
             .plan_json = std::move(plan_json),
-            .told = true,
+            .warned = true,
             .emulated = std::move(emulated),
             .hardware = chooses ? std::optional(hardware) : std::nullopt};
   if (!sets_smallest) job = with_break_even(std::move(job), hardware);
@@ -150,7 +150,7 @@ train::TrainSettings job_to_train(const std::string& path, const std::vector<con
   for (const std::string& line : chosen.why) say(line);
   return {.job = chosen.job,
           .plan_json = report::plan_text(chosen.compared, chosen.job),
-          .told = true,
+          .warned = true,
           .joined = joined,
           .emulated = std::move(emulated),
           .hardware = chooses ? std::optional(hardware) : std::nullopt};

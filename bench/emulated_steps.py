@@ -24,7 +24,7 @@ from statistics import median
 from machine_jobs import HOSTS, ROOT, call, launcher_on_hosts, seconds_of
 
 MEMORY = "2GiB"
-HEAD_DIM = 24  # of the demo's model
+HEAD_DIM = 24  # the demo's model
 INTER, INTRA = 200, 800  # Mbit/s of the emulated links
 # Hosts x devices, and the strategies there.
 JOBS = {
@@ -33,7 +33,7 @@ JOBS = {
             "ring=8,ring_degree=uniform", "to 16384: tp=2,ulysses=4; to 4096: dp=2,ulysses=4; to 1024: 8,1,1"],
     "4x8": ["dp=4,ulysses=8", "tp=2,ring=4,ulysses=4", "to 16384: ring=4,ulysses=8; to 1024: dp=32"],
 }
-SHARE = {"2x2": 0.3, "2x4": 0.15}  # of a core for each rank on test hosts
+SHARE = {"2x2": 0.3, "2x4": 0.15}  # share of a core for each rank on test hosts
 BOUND, BOUND_ON_HOSTS = 0.05, 0.10
 
 

@@ -38,7 +38,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 import demo  # noqa: E402  for its contenders
 import lengths  # noqa: E402
 
-DOCUMENTS = 4096  # of drawn lengths
+DOCUMENTS = 4096  # number of drawn lengths
 
 SCREENED = ("| peer's strategy | tokens/s of the first step | MiB a rank | within the budget |\n"
             "|---|---|---|---|\n")

@@ -3,8 +3,8 @@
 
 A layer includes its own headers and those of layers it links (CMake passes on what these link in turn, but an include
 is a direct use, so it must be declared). Only comm sees mpi.h and nccl.h; only kernels, runtime and train see libtorch,
-by its small headers. Sources stay below the hard size limit, and each has its test. Paths stay inside the clone, and
-tests share no file. Comments begin with their subject, and lines end at 120 columns.
+by its small headers. Sources and functions stay below the hard size limits, and each source has its test. Paths stay
+inside the clone, and tests share no file. Comments begin with their subject, and lines end at 120 columns.
 """
 import pathlib
 import re
@@ -16,12 +16,31 @@ TORCH_LAYERS = {"kernels", "runtime", "train"}
 COMM_HEADERS = {"mpi.h", "nccl.h"}
 HUGE_HEADERS = {"ATen/ATen.h": "12 s", "torch/torch.h": "24 s", "torch/extension.h": "24 s", "torch/all.h": "24 s"}
 HARD_LINES = 800
+MOST_FUNCTION_LINES = 100
+# Functions that may be longer, such as "src/base/text.cpp: std::string join(const Words& words) {", with reasons.
+LONG_FUNCTIONS: dict[str, str] = {}
 MOST_COLUMNS = 120
 REFERENCE_LINES = 1000
 SHARED_FILE = re.compile(r"TempDir\(\)|temp_directory_path\(\)")
 OUTSIDE = re.compile(r"(CMAKE_SOURCE_DIR\}|SWITCHYARD_SOURCE *\")/\.\..*")
 # The beginning of a comment on lines of its own.
 OPENING = re.compile(r'^\s*(?://+|#|"""|/\*+) ?(Of|As|Those that)\b')
+NO_FUNCTION = re.compile(r"namespace|extern")
+# The same of one behind code.
+TRAILING = re.compile(r'[^\s/"]\s*// ?(of|as|those that)\b', re.IGNORECASE)
+TRAILING_IN_PYTHON = re.compile(r'[^\s#"]\s*# ?(of|as|those that)\b', re.IGNORECASE)
+# Words that the glossary has others for, in src and apps; _ parts the words of names.
+OUT_WORDS = {"addend": "partial", "granule": "alignment", "lane": "replica", "journey": "in-flight messages",
+             "parcel": "message", "carver": "slicer", "likeness": "equivalence class",
+             "alike": "equal, in the same way",
+             "circle": "cycle", "turned(?! out)": "rotated", "fullest": "with the highest peak",
+             "told": "printed, reported", "tells": "prints, reports", "mend": "fix", "needn't": "don't have to",
+             "zero tasks?": "zero-fill task", "compute image": "compute copy"}
+OUT = re.compile("|".join(rf"(?<![a-z])({word})s?(?![a-z])" for word in OUT_WORDS), re.IGNORECASE)
+# Files that are checked when they change next.
+UNCHECKED = {f"src/planner/{name}" for name in ("cost_bounds.cpp", "cost_model.cpp", "cost_model.hpp", "home_plans.cpp",
+                                                 "home_plans.hpp", "range_queue.hpp", "search.cpp", "search.hpp",
+                                                 "shape_index.hpp")}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 
 
@@ -80,6 +99,31 @@ def size_errors(root: pathlib.Path) -> list[str]:
     return errors
 
 
+def functions(text: str):
+    """Number, count of lines and first line of each function, and of each block inside."""
+    lines = text.splitlines()
+    for last, line in enumerate(lines):
+        if line.strip() != "}":
+            continue
+        indent = line.index("}")
+        first = last - 1
+        while not lines[first].strip() or lines[first].startswith("#") or re.match(" *", lines[first]).end() > indent:
+            first -= 1
+        if not NO_FUNCTION.match(lines[first]):
+            yield first + 1, last - first + 1, lines[first]
+
+
+def function_errors(root: pathlib.Path) -> list[str]:
+    errors = []
+    for folder in ("src", "apps", "tests", "reference"):
+        for path in sources(root / folder):
+            where = path.relative_to(root)
+            errors += [f"{where}:{number}: a function of {lines} lines, at most {MOST_FUNCTION_LINES}: look for a seam"
+                       for number, lines, line in functions(path.read_text())
+                       if lines > MOST_FUNCTION_LINES and f"{where}: {line}" not in LONG_FUNCTIONS]
+    return errors
+
+
 def twin_errors(root: pathlib.Path) -> list[str]:
     """src/a/b.cpp has tests/a/b_test.cpp, or b_check.cpp: a program for several processes."""
     errors = []
@@ -109,17 +153,24 @@ def shared_file_errors(root: pathlib.Path) -> list[str]:
 
 
 def word_errors(root: pathlib.Path) -> list[str]:
-    """Comments that don't begin with their subject, and lines that are too long."""
+    """Comments that don't begin with their subject, words that the glossary has others for, and lines too long."""
     errors = []
     for folder in ("src", "apps", "tests", "bench", "python", "tools", "demo"):
         for path in sorted((root / folder).rglob("*")):
             if path.suffix not in (".cpp", ".hpp", ".cu", ".c", ".js", ".css", ".py") or not path.is_file():
                 continue
             where, before = path.relative_to(root), ""
+            trailing = TRAILING_IN_PYTHON if path.suffix == ".py" else TRAILING
+            checked = str(where) not in UNCHECKED
             for number, line in enumerate(path.read_text().splitlines(), 1):
                 opening = OPENING.match(line)
                 if opening and not before.lstrip().startswith(("//", "#")):
                     errors.append(f"{where}:{number}: a comment begins with \"{opening[1]}\": begin with its subject")
+                if checked and (opening := trailing.search(line)):
+                    errors.append(f"{where}:{number}: a comment begins with \"{opening[1]}\": begin with its subject")
+                if checked and folder in ("src", "apps") and (word := OUT.search(line)):
+                    instead = next(better for out, better in OUT_WORDS.items() if re.match(out, word[0], re.IGNORECASE))
+                    errors.append(f"{where}:{number}: \"{word[0]}\": {instead}")
                 if len(line) > MOST_COLUMNS:
                     errors.append(f"{where}:{number}: {len(line)} columns, at most {MOST_COLUMNS}")
                 before = line
@@ -128,7 +179,7 @@ def word_errors(root: pathlib.Path) -> list[str]:
 
 def axis_errors(root: pathlib.Path) -> list[str]:
     """Files of the planner that name an axis of stages, which only its search space does."""
-    axes = re.findall(r'\{(\w+), "\1"\}', (root / "src/layout/axes.cpp").read_text())
+    axes = re.findall(r'\{(\w+), "\1"[,}]', (root / "src/layout/axes.cpp").read_text())
     named = re.compile(r"StageAxis::(" + "|".join(axes) + r")\b")
     return [
         f"{path.relative_to(root)} names the axis {match[1]}"
@@ -155,6 +206,9 @@ class Repository(unittest.TestCase):
 
     def test_files_are_short_enough(self):
         self.expect_none(size_errors(ROOT))
+
+    def test_functions_are_short_enough(self):
+        self.expect_none(function_errors(ROOT))
 
     def test_each_source_has_its_test(self):
         self.expect_none(twin_errors(ROOT))
@@ -231,6 +285,15 @@ class Checks(unittest.TestCase):
         self.assertEqual(self.errors(files, size_errors),
                          ["src/base/long.cpp: 801 lines, at most 800: look for a seam"])
 
+    def test_long_functions_are_found(self):
+        body, end = "    count();\n", "}\n\n"
+        fits, long = "int fits() {\n" + 98 * body + end, "void f(int a,\n       int b) {\n" + 98 * body + end
+        files = {"src/base/f.cpp": fits + long,
+                 "src/base/m.hpp": "namespace a {\nclass B {\n  void m() const {\n" + 99 * body + "  }\n};\n}\n"}
+        self.assertEqual(self.errors(files, function_errors),
+                         ["src/base/f.cpp:102: a function of 101 lines, at most 100: look for a seam",
+                          "src/base/m.hpp:3: a function of 101 lines, at most 100: look for a seam"])
+
     def test_a_source_without_test_is_found(self):
         files = {"src/base/a.cpp": "", "tests/base/a_test.cpp": "", "src/base/deep/b.cpp": ""}
         self.assertEqual(self.errors(files, twin_errors), ["src/base/deep/b.cpp: no test tests/base/deep/b_test.cpp"])
@@ -255,14 +318,23 @@ class Checks(unittest.TestCase):
                           "tests/scratch.hpp"])
 
     def test_a_comment_without_a_subject_and_a_long_line_are_found(self):
-        files = {"src/base/b.hpp": "/// The sizes.\n/// Of all dims.\nint a;  // Of a.\n  // Those that are left.\n",
+        files = {"src/base/b.hpp": "/// The sizes.\n/// of all dims.\nint a;  // of a.\n  // Those that are left.\n",
                  "bench/c.py": '"""As ever."""\n# A row.\n' + 121 * "x",
                  "tests/system/d.py": 120 * "x" + "\n" + 121 * "x"}
         self.assertEqual(self.errors(files, word_errors),
-                         ['src/base/b.hpp:4: a comment begins with "Those that": begin with its subject',
+                         ['src/base/b.hpp:3: a comment begins with "of": begin with its subject',
+                          'src/base/b.hpp:4: a comment begins with "Those that": begin with its subject',
                           "tests/system/d.py:2: 121 columns, at most 120",
                           'bench/c.py:1: a comment begins with "As": begin with its subject',
                           "bench/c.py:3: 121 columns, at most 120"])
+
+
+    def test_words_that_the_glossary_has_others_for_are_found(self):
+        files = {"src/base/b.hpp": "int told_ = 0;\nint lanes;\n// It turned out.\n// The zero tasks.\nint planes;\n",
+                 "tests/base/b_test.cpp": "int told = 0;\n"}
+        self.assertEqual(self.errors(files, word_errors),
+                         ['src/base/b.hpp:1: "told": printed, reported', 'src/base/b.hpp:2: "lanes": replica',
+                          'src/base/b.hpp:4: "zero tasks": zero-fill task'])
 
 
 if __name__ == "__main__":

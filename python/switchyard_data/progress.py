@@ -15,7 +15,7 @@ class Progress:
         self.title, self.total_bytes = title, total_bytes
         self.documents = self.text_bytes = self.tokens = 0
         self.consumed = 0  # bytes of the input files, out of total_bytes
-        self.before = 0    # of these, by an earlier process
+        self.before = 0    # count of these by an earlier process
         self.stream = stream or sys.stderr
         self.interval = interval
         self.start = time.monotonic()

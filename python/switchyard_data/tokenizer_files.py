@@ -12,7 +12,7 @@ from . import DataError
 
 CONFIG, SPECIAL_TOKENS, CHAT_TEMPLATE = "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja"
 COMPANIONS = (CONFIG, SPECIAL_TOKENS, "added_tokens.json", CHAT_TEMPLATE, "chat_template.json")
-SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")  # of tokenizers that are written in Python
+SLOW = ("tokenizer.model", "spiece.model", "vocab.json", "vocab.txt")  # files of tokenizers that are written in Python
 LFS_POINTER = "version https://git-lfs"  # how the text that Git LFS puts in place of a file begins
 MOST_TOKENS = 1 << 31  # token files hold signed 32-bit integers
 

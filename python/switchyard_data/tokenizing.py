@@ -12,7 +12,7 @@ BYTES = 256  # the alphabet of a byte-level BPE
 TRAIN = "train:"
 MOST_TRAINED = 1 << 20  # four times the largest vocabulary in use
 NONE = "none"
-END_OF_DOCUMENT = "<|endoftext|>"  # of a trained tokenizer
+END_OF_DOCUMENT = "<|endoftext|>"  # token of a trained tokenizer
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,12 +51,12 @@ void StatusLine::rewrite_line(std::chrono::milliseconds silence) {
 
 void StatusLine::print_lines(const ProgressLines& lines) {
   std::unique_lock lock(mutex_);
-  std::string told;
+  std::string printed;
   auto last = start_;
   for (auto at = start_ + lines.look; !end_.wait_until(lock, at, [&] { return ended_; }); at += lines.look) {
-    if (what_ == told && at - last < lines.every) continue;
+    if (what_ == printed && at - last < lines.every) continue;
     print_message(out_, "{}: {}, {}\n", command_, what_, passed());
-    told = what_;
+    printed = what_;
     last = at;
   }
 }

@@ -34,9 +34,9 @@ std::map<i64, Span> spans_of(const MicroBatch& micro_batch) {
 }
 
 struct Times {
-  double even = 0;              // of all ring ranks with equal shares and no messages
-  double longest = 0;           // of the longest document where it is quickest
-  std::vector<double> replica;  // of the micro-batches, each as long as its slowest ring rank
+  double even = 0;              // all ring ranks with equal shares and no messages
+  double longest = 0;           // the longest document where it is quickest
+  std::vector<double> replica;  // sums over its micro-batches, each as long as its slowest ring rank
 };
 
 // The ring ranks of a pipeline work on all stages at once, so that a micro-batch takes one stage's part of the time.
@@ -66,7 +66,7 @@ Times ring_times(const PhasePlan& phase, std::span<const i64> lengths, const Buc
     longest = std::max(longest, lengths[static_cast<std::size_t>(piece.doc)]);
   });
   Times times{.longest = std::numeric_limits<double>::infinity(), .replica = {}};
-  double rate = 0;  // of the phase's work, in one unit of time
+  double rate = 0;  // rate of the phase's work, in one unit of time
   for (std::size_t r = 0; r < phase.replica.size(); ++r) {
     const Ring& ring = bucket.rings[r];
     const double part = per_stage(bucket, r);

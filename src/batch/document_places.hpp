@@ -11,7 +11,7 @@
 
 namespace switchyard::batch {
 
-/// What a ring rank has of a micro-batch. tokens: with padding; keys: those whose keys and values come from other ring
+/// A ring rank's part of a micro-batch. tokens: with padding; keys: those whose keys and values come from other ring
 /// ranks; key_bytes: of these and of their gradients, in all passes, for one of the ring rank's devices; share: its
 /// time in units of an even share of the micro-batch without messages, 0 without a ring.
 struct RingPlace {

@@ -73,8 +73,8 @@ struct Delivery {
   }
 };
 
-// What a rank receives in a step has the same place in its memory for keys and in that for their gradients: the first
-// that is free in both for as long as it is needed, the largest step first.
+// The keys that a rank receives in a step have the same place in its memory for keys and in that for their gradients:
+// the first that is free in both for as long as it is needed, the largest step first.
 struct Needed {
   i64 rows = 0;
   int keys_from = 0, keys_until = 0, gradients_until = 0;  // rounds and steps; gradients are made in the step
@@ -137,7 +137,7 @@ class Planner {
       }
     for (Delivery& delivery : deliveries_) delivery.step = rounds;
     find_ways_back(rounds);
-    std::vector<std::map<i64, i64>> first(of_rank_.size());  // of a document's keys among those of a rank
+    std::vector<std::map<i64, i64>> first(of_rank_.size());  // first of a document's keys among those of a rank
     for (size_t rank = 0; rank < of_rank_.size(); ++rank) {
       SeenKeys& seen = exchange_.seen[rank];
       seen.rows = keys_brought_together(micro_batch.shard[rank]);
@@ -161,7 +161,7 @@ class Planner {
   }
 
   KeyExchange in_steps() && {
-    std::map<int, int> steps;  // those that some rank has, numbered from 1
+    std::map<int, int> steps;  // steps that some rank has, numbered from 1
     for (const Delivery& delivery : deliveries_) steps[step_of(delivery)];
     for (int number = 0; auto& [step, of] : steps) of = ++number;
     for (Delivery& delivery : deliveries_) {
@@ -170,7 +170,7 @@ class Planner {
       for (Part& part : delivery.parts) part.round = delivery.step - 1;
       // Keys from another host come in parts, over as many rounds as a host has ranks, or fewer where there are fewer.
       const auto first = steps.upper_bound(place - hosts_.widest);
-      if (host_of(delivery.to) != host_of(delivery.holder)) spread(delivery, first->second - 1);
+      if (host_of(delivery.to) != host_of(delivery.holder)) share_over_rounds(delivery, first->second - 1);
     }
     std::ranges::stable_sort(deliveries_, {}, &Delivery::step);
     find_ways_back(static_cast<int>(steps.size()));
@@ -243,9 +243,9 @@ class Planner {
            before(place(delivery.to), place(delivery.holder), hosts_.widest);
   }
 
-  // What crosses comes in equal shares with the rounds from `first` to that of the delivery, so that it hides behind as
-  // many steps, and other rounds are not held up.
-  static void spread(Delivery& delivery, int first) {
+  // Keys that cross hosts come in equal shares with the rounds from `first` to that of the delivery, so that it hides
+  // behind as many steps, and other rounds are not held up.
+  static void share_over_rounds(Delivery& delivery, int first) {
     const int rounds = delivery.step - first;
     std::vector<Part> parts;
     for (const Part& part : delivery.parts) {

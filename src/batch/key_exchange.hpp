@@ -1,6 +1,6 @@
-// Who sends which keys and values to whom, so that each query of a micro-batch on several ring ranks finds all that it
-// sees on its own rank. Sources: Ring Attention, arXiv 2310.01889 (block by block); Llama 3, arXiv 2407.21783, section
-// 3.3.2 (all at once).
+// Messages of keys and values between ring ranks, so that each query of a micro-batch on several ring ranks finds all
+// that it sees on its own rank. Sources: Ring Attention, arXiv 2310.01889 (block by block); Llama 3, arXiv 2407.21783,
+// section 3.3.2 (all at once).
 #pragma once
 
 #include <span>
@@ -28,9 +28,9 @@ struct QueryBlock {
 /// Pairs of a query and a key that it sees.
 double attention_pairs(const QueryBlock& block);
 
-/// What the queries of a ring rank see. rows: of the memory for keys that it receives; 0: all that it sees are keys of
-/// its own. own: those of its own that are brought together with them. blocks[i]: those that can be computed when i
-/// rounds of messages have ended; they count in what was received, those of blocks[0] in its shard.
+/// The keys that queries of a ring rank see. rows: of the memory for keys that it receives; 0: all that it sees are
+/// keys of its own. own: those of its own that are brought together with them. blocks[i]: those that can be computed
+/// when i rounds of messages have ended; they count in what was received, those of blocks[0] in its shard.
 struct SeenKeys {
   i64 rows = 0;
   std::vector<KeyRows> own;
@@ -48,13 +48,15 @@ struct KeyMessage {
   bool operator==(const KeyMessage&) const = default;
 };
 
-/// seen: of each ring rank. rounds: of messages, one after the other. Keys cross to a host once and are passed on
-/// inside in later rounds (two rings, as in LoongTrain, arXiv 2406.18485). returns[i]: messages whose gradients go back
-/// once blocks[i] and earlier ones are computed and returns[i - 1] have ended: from a message's `to` to its `from`,
-/// which adds them to what it has. gather: a rank's blocks have a part's queries and all that they see, after the last
-/// round, in at most two rounds. ring: blocks[t] have the keys of the rank t places before in a document's span, those
-/// of other hosts after all of the own one. Round t - 1 brings them; what crosses comes in parts, with as many rounds
-/// before as a host has ranks. Memory for keys is used again as soon as they and their gradients are gone.
+/// Keys cross to a host once and are passed on inside in later rounds (two rings, as in LoongTrain, arXiv 2406.18485).
+/// gather    a rank's blocks have a part's queries and all that they see, after the last round, in at most two rounds
+/// ring      blocks[t] have the keys of the rank t places before in a document's span, those of other hosts after all
+///           of the own one. Round t - 1 brings them; what crosses comes in parts, with as many rounds before as a host
+///           has ranks. Memory for keys is used again as soon as they and their gradients are gone
+/// seen      one for each ring rank
+/// rounds    messages, one round after the other
+/// returns   [i]: messages whose gradients go back once blocks[i] and earlier ones are computed and returns[i - 1] have
+///           ended: from a message's `to` to its `from`, which adds them to what it has
 struct KeyExchange {
   std::vector<SeenKeys> seen;
   std::vector<std::vector<KeyMessage>> rounds, returns;

@@ -35,7 +35,7 @@ struct Pipeline {
 /// is heavier than an even micro-batch delays its replica by (stages - 1) times the excess.
 std::vector<std::vector<Item>> spread_over_replicas(std::vector<Item> items, std::span<const Pipeline> pipelines);
 
-/// What fits in a micro-batch.
+/// Limits of a micro-batch.
 struct Capacity {
   i64 tokens = 0;
   i64 items = 0;  // 0: any number

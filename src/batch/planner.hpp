@@ -20,10 +20,10 @@ struct BucketSpec {
   i64 micro_batch_tokens = 0;         // capacity of a micro-batch; 0: max_length, times micro_batch_sequences if given
   i64 micro_batch_sequences = 0;      // most documents of a micro-batch; 0: any number
   i64 multiple = 1;                   // each ring rank is padded to a multiple of this many tokens
-  std::vector<Pipeline> pipelines{};  // of the replicas; empty: all have speed 1 and one stage
+  std::vector<Pipeline> pipelines{};  // one for each replica; empty: all have speed 1 and one stage
   bool stream = false;                // rows of documents in their order, instead of balanced work
   i64 document_multiple = 1;          // each ring rank's part of a document is padded to padded_part() with this
-  std::vector<Ring> rings{};          // of the replicas; empty: each has one rank. Capacities are not read
+  std::vector<Ring> rings{};          // one for each replica; empty: each has one rank. Capacities are not read
   bool paired = false;                // micro-batches of a replica run in twos
   bool uniform_degree = false;        // documents of a micro-batch lie on equally many ring ranks; with stream on all
 };

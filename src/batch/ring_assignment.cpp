@@ -14,7 +14,7 @@ namespace switchyard::batch {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kNear = 1.005;  // of the bound: not worth another search
+constexpr double kNear = 1.005;  // results within 0.5% of the bound end the search
 constexpr int kMoves = 16;
 
 // The loads that a document of n tokens brings to the ranks of a span: chunks as of pieces_on, all keys that come

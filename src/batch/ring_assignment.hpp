@@ -13,7 +13,7 @@
 
 namespace switchyard::batch {
 
-/// What the work of a ring rank takes, in seconds of all passes.
+/// Costs of a ring rank's work, in seconds of all passes.
 struct RingCosts {
   double per_token = 0;       // all but attention
   double per_pair = 0;        // attention, by pairs of a query and a key
@@ -22,7 +22,7 @@ struct RingCosts {
   double per_ring_step = 0;   // fixed
 };
 
-/// What a ring rank does in a micro-batch. steps: exchanges of keys and values, one less than the largest degree.
+/// The work of a ring rank in a micro-batch. steps: exchanges of keys and values, one less than the largest degree.
 struct RingLoad {
   i64 tokens = 0, pairs = 0;
   ReceivedKeys keys{};

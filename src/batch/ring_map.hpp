@@ -66,7 +66,7 @@ struct ReceivedKeys {
   bool operator==(const ReceivedKeys&) const = default;
 };
 
-/// What each rank of the document's span receives, first to last. Ring ranks [i * ranks_per_host, (i + 1) *
+/// Keys that each rank of the document's span receives, first to last. Ring ranks [i * ranks_per_host, (i + 1) *
 /// ranks_per_host) are a host. A piece crosses to a host once, to RingHosts::first_from, which passes it on inside.
 std::vector<ReceivedKeys> received_keys(const PlacedDocument& document, int ranks_per_host);
 

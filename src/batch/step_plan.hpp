@@ -27,7 +27,7 @@ inline i64 attention_pairs(const Piece& piece) {
 }
 
 inline Piece padding(i64 tokens) { return {.doc = -1, .count = static_cast<int>(tokens)}; }
-/// What so many tokens lack to a multiple, possibly nothing.
+/// Tokens that are missing to a multiple, possibly none.
 inline Piece padding_of(i64 tokens, i64 multiple) { return padding((multiple - tokens % multiple) % multiple); }
 
 /// One micro-batch. Ring rank r has T[r] tokens, the pieces shard[r] one after the other, padding last (one padding

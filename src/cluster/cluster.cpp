@@ -102,7 +102,7 @@ Cluster from_hostfile(const std::string& path) {
     if (known == lines.end()) {
       lines.push_back(line);
     } else {
-      known->slots += line.slots;  // as Open MPI does: slots of a repeated host add up
+      known->slots += line.slots;  // like Open MPI: slots of a repeated host add up
     }
   }
   if (lines.empty()) user_error("hostfile \"{}\" names no host. A line is: name slots=N", path);

@@ -13,10 +13,10 @@ enum class Link { local, intra_host, inter_host };
 
 struct Cluster {
   std::vector<int> host;           // host of each rank
-  std::vector<std::string> names;  // of the hosts; may be empty
+  std::vector<std::string> names;  // names of the hosts; may be empty
   bool overlaps_collectives =
       true;                     // whether messages travel while ranks compute; not where ranks copy them themselves
-  bool torch_elements = false;  // as Device's
+  bool torch_elements = false;  // same as Device's
   int ranks() const { return static_cast<int>(host.size()); }
   int hosts() const;
   bool same_host(int a, int b) const { return host[static_cast<size_t>(a)] == host[static_cast<size_t>(b)]; }

@@ -41,7 +41,7 @@ struct Rates {
   FlopsPerSecond matmul{};              // peak of dense products
   BytesPerSecond memory{};              // peak of reading and writing its memory
   EfficiencyCurve matmul_curve{};       // by flops of one product
-  FlopsPerSecond attention{};           // of the products of fused attention, forward; 0: as other products
+  FlopsPerSecond attention{};           // products of fused attention, forward; 0: like other products
   FlopsPerSecond attention_backward{};  // the same in the backward pass
   bool operator==(const Rates&) const = default;
 };
@@ -60,12 +60,12 @@ struct Device {
   DeviceType type = DeviceType::cpu;
   bool torch_elements = false;  // norms, activations, the loss: libtorch's operators, which convert bf16 to fp32
   Bytes memory{};
-  Bytes reserve{};                 // of the memory, kept free by every plan
-  Seconds launch{};                // of each kernel, beyond its work
+  Bytes reserve{};                 // memory that every plan keeps free
+  Seconds launch{};                // each kernel's time beyond its work
   Seconds host_launch{};           // host time to issue an operator or a collective
   bool host_waits = false;         // the host waits for the device before it issues the next call
-  std::map<DType, Rates> rates{};  // of the data types it computes in
-  EfficiencyCurve width_curve{};   // of products, by the narrowest of m, n, k in elements; multiplies matmul_curve
+  std::map<DType, Rates> rates{};  // one for each data type it computes in
+  EfficiencyCurve width_curve{};   // products, by the narrowest of m, n, k in elements; multiplies matmul_curve
   EfficiencyCurve memory_curve{};  // by bytes that a kernel moves
   // Fraction of undisturbed speed the slowest rank keeps, by compute seconds between synchronizations.
   EfficiencyCurve lockstep_curve{};
@@ -90,11 +90,11 @@ struct Device {
 /// number of its peers: min(bandwidth, peers * pair_bandwidth).
 struct LinkClass {
   Seconds latency{};            // until the first byte arrives
-  BytesPerSecond bandwidth{};   // of a port and direction
+  BytesPerSecond bandwidth{};   // per port and direction
   int shared_by = 1;            // devices of a host with one port, in order: devices 0 .. shared_by-1 have the first
   EfficiencyCurve curve{};      // by bytes of one message
   double sum_share = 1;         // fraction of bandwidth achieved when the receiver accumulates
-  double overlap_slowdown = 0;  // of transfers beside computing, as Hardware's; 0: Hardware's
+  double overlap_slowdown = 0;  // transfers beside computing, same as Hardware's; 0: Hardware's
   BytesPerSecond pair_bandwidth{};  // from one device to one other, at most `bandwidth`; 0: `bandwidth`
 
   BytesPerSecond pair_rate() const { return pair_bandwidth.count > 0 ? pair_bandwidth : bandwidth; }
@@ -110,7 +110,7 @@ struct Hardware {
   LinkClass intra_host{};
   std::optional<LinkClass> inter_host{};  // there if hosts > 1
   double overlap_slowdown = 1;            // slowdown when compute and transfer overlap: 1 none, 2 serialized
-  bool overlaps_collectives = true;       // as Cluster's
+  bool overlaps_collectives = true;       // same as Cluster's
 
   int ranks() const { return hosts * devices_per_host; }
   /// Ranks in order of hosts.

@@ -11,7 +11,7 @@ namespace switchyard::cluster {
 namespace {
 
 constexpr size_t kNearest = 8;
-constexpr double kPower = 4;        // of the distance
+constexpr double kPower = 4;        // exponent of the distance
 constexpr double kRowWeight = 0.7;  // rows matter less than the other sizes: rates hardly change with them
 
 using Place = std::array<double, 3>;
@@ -61,7 +61,7 @@ namespace {
 
 constexpr double MeasuredAttention::*kTimes[] = {&MeasuredAttention::per_row, &MeasuredAttention::per_pair,
                                                  &MeasuredAttention::per_square};
-constexpr double kLeastShare = 0.25;  // of what the widest heads take, whatever the heads
+constexpr double kLeastShare = 0.25;  // least share of what the widest heads take, whatever the heads
 
 // Times of attention over so many columns, interpolated between measured ones with the same heads.
 MeasuredAttention interpolated(const std::vector<MeasuredAttention>& measured, double columns) {

@@ -18,7 +18,7 @@ namespace switchyard::codecs {
 ///   int8      a scale times -127 .. 127: at most a / 252
 ///   int4      a scale times -7 .. 7: at most a / 13.8
 ///   zfp16     ZFP's fixed rate (Lindstrom 2014) in one dimension, 16 bits an element, blocks of 4: at most a / 64
-///   zfp8      the same with 8 bits: at most 4 a, far less where neighbours are alike
+///   zfp8      the same with 8 bits: at most 4 a, far less where neighbours are similar
 ///   top_32    of each block of 256 elements the 8 largest ones, as bf16; the others become 0: at most a
 ///   top_128   the same with the 2 largest ones
 ///   lossless  bytes of equal weight together, then zstd: no bit

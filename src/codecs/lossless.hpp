@@ -1,5 +1,5 @@
 // The lossless codec: parts of kLosslessPart elements. Of a part, first its bytes of the same weight lie together, as
-// signs and exponents of neighbours are alike, then zstd compresses them. A part is its length in bytes (32 bits, low
+// signs and exponents of neighbours are similar, then zstd compresses them. A part is its length in bytes (32 bits, low
 // byte first), then its bytes; one that would not become shorter stays as it is.
 #pragma once
 

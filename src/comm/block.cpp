@@ -171,7 +171,7 @@ bool overlap(const Block& a, const Block& b) {
   const Range ra = range_of(a), rb = range_of(b);
   if (ra.end <= rb.begin || rb.end <= ra.begin) return false;
   const Block fa = flattened(a), fb = flattened(b);
-  const i64 offset = static_cast<i64>(rb.begin) - static_cast<i64>(ra.begin);  // of b's first row, seen from a's
+  const i64 offset = static_cast<i64>(rb.begin) - static_cast<i64>(ra.begin);  // b's first row, seen from a's
   for (i64 row = 0; row < fb.rows; ++row) {
     const i64 begin = offset + row * fb.stride, end = begin + fb.row_bytes;
     if (fa.rows == 1) {

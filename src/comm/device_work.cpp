@@ -46,7 +46,7 @@ class DeviceWork final : public ForwardingFabric {
     while (!changed_.wait_for(lock, kInterval, [this] { return closing_; })) {
       try {
         if (pass_reached()) inner().works();
-      } catch (const std::exception&) {  // of the device: its own work, or its messages, will say so
+      } catch (const std::exception&) {  // an error of the device: its own work, or its messages, will report it
         lost_ = true;
         marks_.clear();
         return;

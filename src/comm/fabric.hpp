@@ -134,7 +134,7 @@ class Fabric {
   virtual void works() {}
   /// Grows while any rank says so, as far as it is heard here.
   virtual i64 work_heard() const { return 0; }
-  /// Tells every rank that this one failed: their waiting and later calls throw ClusterError with `reason`, and with
+  /// Informs every rank that this one failed: their waiting and later calls throw ClusterError with `reason`, and with
   /// this rank, unless it begins with one.
   virtual void abort(const std::string& reason) = 0;
   /// The first reason why calls throw from now on, this rank's or another's; empty: none is known here.

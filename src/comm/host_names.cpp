@@ -16,7 +16,7 @@ constexpr size_t kLongestBootId = 40;  // a UUID's 36 letters, and a line's end
 
 HostId own_host(const std::string& given) {
   HostId id{};
-  const size_t longest = id.size() - kLongestBootId - 2;  // of a name
+  const size_t longest = id.size() - kLongestBootId - 2;  // longest name
   if (!given.empty()) {
     given.copy(id.data(), longest);
     return id;

@@ -54,7 +54,7 @@ void need_both(const Variables& variable, const std::string& there, const std::s
 }
 
 Launch checked(Launch launch, const std::string& rank, const std::string& size) {
-  constexpr int kMostRanks = 1 << 16;  // as run.ranks
+  constexpr int kMostRanks = 1 << 16;  // same as run.ranks
   if (launch.size > kMostRanks)
     user_error("environment: {} = {} is above {}, the most ranks of a run. Correct it.", size, launch.size, kMostRanks);
   if (launch.rank >= launch.size)

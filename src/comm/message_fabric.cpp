@@ -11,8 +11,8 @@
 namespace switchyard::comm {
 namespace {
 
-constexpr i64 kKeptBytes = i64{256} << 20;   // of staging between transactions
-constexpr i64 kStagedBytes = i64{64} << 20;  // of receives that are posted early
+constexpr i64 kKeptBytes = i64{256} << 20;   // staging kept between transactions
+constexpr i64 kStagedBytes = i64{64} << 20;  // receives that are posted early
 
 }  // namespace
 

@@ -72,7 +72,7 @@ class Transport {
   virtual const cluster::Cluster& cluster() const = 0;
   /// Starts moving; returns at once. Messages and their memory stay until finished or until stop() has returned.
   virtual void post(std::span<Message* const> messages) = 0;
-  /// Tells all other ranks that this one works, at least once in each Silence::step_of() the timeout.
+  /// Informs all other ranks that this one works, at least once in each Silence::step_of() the timeout.
   virtual void works() = 0;
   /// Sends `reason` to all other ranks and releases all messages. Returns within seconds; called again, waits for the
   /// first call.

@@ -24,8 +24,8 @@ using namespace std::chrono_literals;
 
 // The most bytes of a message in one request: MPI counts in int, and reports only whole requests as done.
 constexpr i64 kPieceBytes = i64{64} << 20;
-constexpr size_t kReasonBytes = 1024;         // of an abort message
-constexpr int kReasonTag = 1, kWorksTag = 2;  // of the control communicator
+constexpr size_t kReasonBytes = 1024;         // longest abort message
+constexpr int kReasonTag = 1, kWorksTag = 2;  // tags of the control communicator
 constexpr int kHeaderTag = 0;
 constexpr int kLeastTagBound = 32767;  // MPI_TAG_UB is at least this; MPI 4.1, section 9.1.2
 constexpr std::chrono::microseconds kShortestNap = 5us, kLongestNap = 200us, kIdleNap = 5ms;
@@ -58,7 +58,7 @@ class Communicator {
 // Sent ahead of a payload, on a tag of its own. The header identifies the channel, because many MPI libraries have few
 // tags; payloads of one sender have the tags 1, 2, ... in turn.
 struct Header {
-  i64 number = 0;  // of the payload among those from this sender to this receiver
+  i64 number = 0;  // number of the payload among those from this sender to this receiver
   int channel = 0;
   Envelope envelope;
 };
@@ -415,13 +415,13 @@ class MpiTransport final : public Transport {
     if (!came) return;
     arrivals_->fail(heard_.data());
     std::lock_guard lock(mutex_);
-    stopping_ = told_ = true;  // the rank that failed informs all others itself
+    stopping_ = informed_ = true;  // the rank that failed informs all others itself
   }
 
   bool has_to_tell() {
     std::lock_guard lock(mutex_);
     reason_.copy(said_.data(), kReasonBytes - 1);
-    return stopping_ && !told_;
+    return stopping_ && !informed_;
   }
 
   // Passes the reason on, takes receives back, and never calls MPI again.
@@ -458,14 +458,14 @@ class MpiTransport final : public Transport {
   std::shared_ptr<MpiSession> session_;
   Communicator data_, control_;
   int rank_ = 0, size_ = 0;
-  int tags_ = 0;  // of payloads
+  int tags_ = 0;  // tags of payloads used so far
   cluster::Cluster cluster_;
 
   std::mutex mutex_;
   std::condition_variable news_, quiet_;
   std::vector<Message*> inbox_;
   std::string reason_;
-  bool closing_ = false, stopping_ = false, quiesced_ = false, told_ = false;
+  bool closing_ = false, stopping_ = false, quiesced_ = false, informed_ = false;
 
   std::vector<MPI_Request> requests_;
   std::vector<Slot> slots_;

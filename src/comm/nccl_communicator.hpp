@@ -27,7 +27,7 @@ struct NcclCollective {
   GroupCall call = GroupCall::all_gather;
   const std::byte* in = nullptr;
   std::byte* out = nullptr;
-  i64 elements = 0;  // of a piece
+  i64 elements = 0;  // elements of a piece
   DType dtype = DType::f32;
 };
 

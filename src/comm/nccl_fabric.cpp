@@ -25,7 +25,7 @@ namespace switchyard::comm {
 namespace {
 
 constexpr std::chrono::microseconds kPause{50}, kLongestPause{1000};  // between questions to the library
-constexpr i64 kAlignment = 256;                                       // of staging: what devices copy fastest
+constexpr i64 kAlignment = 256;                                       // alignment of staging: what devices copy fastest
 
 bool on_device(const Op& op) { return !op.decode && (op.block.device || op.source.device); }
 
@@ -409,7 +409,7 @@ class NcclFabric final : public ForwardingFabric {
     }
   }
 
-  // Each rank tells the next one of the group what it has; if not all have the same, one of them hears it.
+  // Each rank sends the next one of the group what it has; if not all have the same, one of them notices.
   void compare_collectives(const Channel& channel, const Transaction& transaction) {
     if (transaction.collectives.empty()) return;
     using Said = std::array<i64, 4>;  // call, and an envelope

@@ -116,7 +116,7 @@ std::optional<NcclWatch::Fault> NcclWatch::fault_of(const Channel& whose, Queue&
     if (first.silence && any_works) first.silence->restart();
     if (!first.silence || !first.silence->over()) return std::nullopt;
     return Fault{.text = not_exchanged(label_, first.exchange.name, first.exchange.peers, timeout_)};
-  } catch (const std::exception& error) {  // of NCCL, or of the device
+  } catch (const std::exception& error) {  // an error of NCCL, or of the device
     const Exchange whole{.name = name_of_queue(whose), .peers = {}, .begun = {}, .done = {}};
     const Exchange& first = under_way.empty() ? whole : under_way.front().exchange;
     Fault fault{.text = device_failed(label_, first.name, first.peers, error.what())};
@@ -152,7 +152,7 @@ void NcclWatch::abort_all() {
     for (auto& [whose, queue] : queues_) communicators.push_back(queue.communicator);
   }
   // All at once: one gives back memory when it ends, for which CUDA waits until the device does nothing, and what the
-  // others have there ends only when they are told, too. Source: github.com/NVIDIA/nccl/issues/1013
+  // others have there ends only when they are informed, too. Source: github.com/NVIDIA/nccl/issues/1013
   std::vector<std::thread> aborts;
   for (const auto& communicator : communicators)
     aborts.emplace_back([this, communicator] {

@@ -30,7 +30,7 @@ class NcclWatch {
     BlockDevice::Mark begun, done;
   };
 
-  /// `host` tells of failures, its own ranks' and others', and is told. It and `device` outlive the watch.
+  /// `host` reports failures of all ranks, and gets those that are found here. It and `device` outlive the watch.
   NcclWatch(Fabric& host, const BlockDevice& device, std::chrono::milliseconds timeout);
   /// Aborts what was not closed.
   ~NcclWatch();
@@ -66,7 +66,7 @@ class NcclWatch {
 
   struct Fault {
     std::string text;
-    std::optional<NcclError> error{};  // of the library
+    std::optional<NcclError> error{};  // an error of the library
   };
 
   void watch();
@@ -83,7 +83,7 @@ class NcclWatch {
   std::condition_variable changed_;
   std::map<Channel, Queue> queues_;
   bool closing_ = false;
-  i64 work_heard_ = 0;  // of the thread
+  i64 work_heard_ = 0;  // only the thread uses it
   std::thread thread_;
 };
 

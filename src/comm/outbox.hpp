@@ -10,8 +10,8 @@
 
 namespace switchyard::comm {
 
-constexpr i64 kEagerBytes = 32 << 10;  // of a message that is sent without asking the receiver, at most
-constexpr i64 kPartBytes = 512 << 10;  // of a frame with a part of a message, at most
+constexpr i64 kEagerBytes = 32 << 10;  // largest message that is sent without asking the receiver
+constexpr i64 kPartBytes = 512 << 10;  // largest frame with a part of a message
 
 /// Header on the wire, followed by its body. Small messages are sent at once. For a large one the sender asks first,
 /// and sends it when the receiver has a place for it, so that a rank that is ahead does not fill another rank's memory.
@@ -59,7 +59,7 @@ class Outbox {
     const std::byte* body = nullptr;
     Message* sent = nullptr;  // when all is written
     std::string text{};       // the body, if there is one
-    i64 written = 0;          // of header and body
+    i64 written = 0;          // bytes of header and body
   };
   struct Granted {
     std::uint64_t id = 0;

@@ -126,7 +126,7 @@ void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, c
   }
   for (const Collective& c : transaction.collectives) {
     const i64 n = static_cast<i64>(c.ranks.size()), bytes = c.in[0].bytes();
-    const auto part = [&](i64 place) { return bytes * (place + 1) / n - bytes * place / n; };  // of a whole sum
+    const auto part = [&](i64 place) { return bytes * (place + 1) / n - bytes * place / n; };  // the whole sum's part
     const i64 mine = static_cast<i64>(place_in(c, rank));
     for (i64 place = 0; place < n; ++place) {
       if (place == mine) continue;

@@ -54,7 +54,7 @@ void count_traffic(Traffic& traffic, int rank, const Transaction& transaction, c
 
 /// "rank 5 (host b)"; the host's number if it has no name.
 std::string rank_label(int rank, const cluster::Cluster& cluster);
-/// What ended `who`, for others: an error that doesn't begin with a rank is told with the one that it is of.
+/// What ended `who`, for others: an error that doesn't begin with a rank is reported with its rank.
 std::string reason_of(const std::string& who, const std::string& error);
 /// Whether this error of the fabric's rank is what ended the job, and no consequence of that.
 bool ended_the_job(const Fabric& fabric, const std::exception& error);

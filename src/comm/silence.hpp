@@ -38,7 +38,7 @@ class Silence {
   Clock::time_point last_;
 };
 
-/// Tells a transport when to tell other ranks that this one works: once in each step of the timeout in which it does.
+/// Says when a transport has to inform other ranks that this one works: once in each step of the timeout, if it does.
 class WorkSigns {
  public:
   explicit WorkSigns(std::chrono::milliseconds timeout) : step_(Silence::step_of(timeout)) {}

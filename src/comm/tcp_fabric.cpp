@@ -26,7 +26,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr i64 kReasonBytes = 1024;   // of an abort message
+constexpr i64 kReasonBytes = 1024;   // longest abort message
 constexpr i64 kPollBytes = 4 << 20;  // read from one peer before the others have their turn
 
 // A message that a peer announced, with its bytes if it is small.
@@ -61,7 +61,7 @@ struct Peer {
   Frame incoming;
   i64 read = 0;
   std::vector<std::byte> store;
-  Granted* target = nullptr;  // of parts
+  Granted* target = nullptr;  // where parts go
 };
 
 class TcpTransport final : public Transport {

@@ -71,7 +71,7 @@ struct Contact {
   Endpoint remote;
   Phase phase = Phase::join;
   Step step = Step::hello;
-  int rank = -1;  // of the peer, where it is known
+  int rank = -1;  // the peer's, where it is known
   Challenge challenge;
   Hello hello;
   size_t awaited = 0;

@@ -44,7 +44,7 @@ struct Posting {
   const Op* op;
   Envelope envelope;
   Receipt* receipt;
-  BlockDevice::Mark ready{}, taken{};  // of blocks on a device: when it may be read, and when it has been
+  BlockDevice::Mark ready{}, taken{};  // for blocks on a device: when it may be read, and when it has been
   bool done = false;                   // under receipt->mutex
 };
 

@@ -22,20 +22,20 @@ using ir::TaskKind;
 
 std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
 
-// What a rank runs for an item of the schedule.
+// The runs of a rank for an item of the schedule.
 std::vector<Pass> passes_of(const schedule::Item& item, const CompiledStrategy& s) {
   if (item.pass == Pass::BW && s.strategy.splits_gradients()) return {Pass::B, Pass::W};
   return {item.pass};
 }
 
-// So many values of a stage wait to be sent before it makes the next one: one is on its way while the next is computed.
-// A slow link would else let a stage fill its memory with what it has made.
+// Maximum number of values that wait to be sent before a stage makes the next one: one is on its way while the next is
+// computed. A slow link would else let a stage fill its memory with what it has made.
 constexpr size_t kUnsent = 2;
-// So many items of a forward-only pipeline lie with a stage until it has run the first of them: one comes while the one
-// before is computed. Without a backward pass, whose order holds the sender back, a slow stage would else get all.
+// Maximum number of inputs that a stage of an evaluation holds: one comes while the one before is computed. Without a
+// backward pass, whose order holds the sender back, a slow stage would else get all.
 constexpr int kUnread = 2;
 
-// What all sends of a replica from one stage to another have in common, if they carry as many tokens.
+// The common part of all sends of a replica from one stage to another that carry as many tokens.
 struct Crossing {
   std::vector<int> ranks;
   layout::MessageList messages;
@@ -44,7 +44,7 @@ struct Crossing {
 };
 struct CrossingKey {
   int phase = 0, replica = 0, from = 0, to = 0;
-  std::vector<i64> T{};  // of the ring ranks
+  std::vector<i64> T{};  // tokens of each ring rank
   auto operator<=>(const CrossingKey&) const = default;
 };
 
@@ -275,12 +275,12 @@ class Assembler {
     }
     bool lacks(const Member& member, int mb) const { return mb >= static_cast<int>(micro_batches(member).size()); }
 
-    // Whose gradients add up until they are reduced.
+    // The block whose runs add to the same gradients.
     Block runs_of(int position, Pass pass, int mb) const {
       const ir::StageCode& code = code_at(position);
       return {.position = position, .pass = pass, .first = code.first_of_block(mb), .unit_by_unit = code.every == 1};
     }
-    // Who reads a unit's copy.
+    // The block whose runs read the same copy of a unit.
     Block readers_of(int position, Pass pass, int mb, int unit) const {
       const ir::StageCode& code = code_at(position);
       return {.position = position,
@@ -512,7 +512,7 @@ class Assembler {
     int group_, positions_ = 0;
     std::vector<Member> members_;
     std::map<Block, Items> items_;       // by runs_of
-    std::vector<BlockSharing> sharing_;  // of the schedule's stages
+    std::vector<BlockSharing> sharing_;  // one for each of the schedule's stages
     // By stage of the schedule: tasks of all members for the piece before; the last one of each that computes.
     std::vector<std::vector<int>> last_, last_computed_;
   };
@@ -744,7 +744,7 @@ class Assembler {
   const AssembleOptions& options_;
   std::vector<Task> tasks_;
   std::vector<std::vector<std::vector<int>>> moves_;  // [phase][unit]: allocate and move tasks
-  std::vector<std::vector<int>> runs_;                // [phase]: run and zero tasks
+  std::vector<std::vector<int>> runs_;                // [phase]: run and zero-fill tasks
   std::vector<std::vector<int>> last_runs_;           // [phase but the last]: those that all others come before
   std::vector<std::vector<int>> reduced_;             // [phase]: gradients of runs to their owners
   std::vector<std::vector<int>> reductions_;          // [phase]: to home

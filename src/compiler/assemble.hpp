@@ -124,7 +124,7 @@ class CompiledModel {
   mutable std::vector<std::shared_ptr<const CompiledStrategy>> known_;
 };
 
-/// What all steps of a job share: one model, many strategies, one home.
+/// The common state of all steps of a job: one model, many strategies, one home.
 class Plans {
  public:
   /// home_anchor indexes `strategies`: where that uses the parameters is home, once or (zero = 0) every copy of what it
@@ -147,12 +147,12 @@ class Plans {
   const std::vector<layout::ShardMap>& owners() const { return owners_; }
   /// The gradients of a strategy to their owners; no units in a graph without a backward pass.
   const switching::MovePlan& reduction(int strategy) const { return reductions_[static_cast<size_t>(strategy)]; }
-  /// What a strategy's stages gather and reduce for single runs (depth, ZeRO-2, 3).
+  /// Transfers of a strategy's stages for single runs (depth, ZeRO-2, 3).
   const TransfersOfStages& of_runs(int strategy) const { return of_runs_[static_cast<size_t>(strategy)]; }
   /// Summed gradients from their owners to home's other copies; no units where home has every element once, or without
   /// a backward pass.
   const switching::MovePlan& broadcast() const { return broadcast_; }
-  /// By rank: what it keeps of its gradients because encoding lost it.
+  /// By rank: the error feedback that it keeps of its gradients.
   const std::vector<std::vector<Residual>>& residuals() const { return residuals_; }
   const std::vector<switching::UnitMaps>& units() const { return units_; }
   /// Moves to strategy `to` from the copies of `from` (-1: none) and home's compute copy. Planned at first use.
@@ -176,7 +176,7 @@ class Plans {
   std::vector<TransfersOfStages> of_runs_;        // by strategy
   std::vector<std::vector<Residual>> residuals_;  // by rank
   switching::MovePlan broadcast_;
-  mutable std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // of moves_
+  mutable std::unique_ptr<std::mutex> mutex_ = std::make_unique<std::mutex>();  // guards moves_
   mutable std::map<std::pair<int, int>, switching::MovePlan> moves_;
   std::unique_ptr<KnownParts> parts_ = std::make_unique<KnownParts>();
 };

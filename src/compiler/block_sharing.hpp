@@ -1,5 +1,5 @@
-// What runs of a block of micro-batches share while a program is made: copies of gathered parameters, and gradients
-// until they are reduced.
+// The state that runs of a block of micro-batches share while a program is made: copies of gathered parameters, and
+// gradients until they are reduced.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +43,7 @@ class BlockSharing {
   /// An item has read the copy for the last time.
   void item_read(const Block& block, int unit) { --copies_.at({block, unit}).items; }
 
-  /// So many reductions of units are on their way or done.
+  /// Number of reductions of units that have been started.
   size_t reductions() const { return reductions_.size(); }
   /// The tasks of the first `end` reductions that no task of the member has waited for yet, for one that does now. So
   /// the memory of their gradients is freed at a place in the order of computing.
@@ -68,7 +68,7 @@ class BlockSharing {
   std::map<Block, int> number_of_block_;
   std::map<OfUnit, Copy> copies_;  // that no other has waited for
   std::map<OfUnit, std::map<int, int>> writers_;
-  std::vector<std::vector<int>> reductions_;  // of each unit
+  std::vector<std::vector<int>> reductions_;  // one list for each unit
   std::map<int, size_t> awaited_;             // so many of them, by member
 };
 

@@ -38,7 +38,7 @@ batch::Ring ring_of(const CompiledStrategy& s, size_t group) {
   return {.costs = ring_costs(cost, key_bytes, exchanges), .key_bytes = key_bytes};
 }
 
-// So many ring ranks in a row are on one host; of ranks that don't fill hosts evenly, all count as one host's.
+// Number of consecutive ring ranks on one host; of ranks that don't fill hosts evenly, all count as one host's.
 int ring_ranks_per_host(const CompiledStrategy& s, int replica, const cluster::Cluster& cluster) {
   const int ranks = s.ring_ranks(replica);
   const auto host = [&](int ring) {
@@ -87,20 +87,20 @@ batch::RingCosts ring_costs(const StageCost& cost, i64 key_bytes, int exchanges)
 
 batch::BucketSpec bucket_spec(const Plans& plans, int strategy, i64 max_length) {
   const CompiledStrategy& compiled = plans.strategies()[static_cast<size_t>(strategy)];
-  const config::Strategy& told = compiled.strategy;
+  const config::Strategy& made = compiled.strategy;
   batch::BucketSpec spec{.max_length = max_length, .strategy = strategy};
   spec.replicas = static_cast<int>(compiled.replicas.size());
-  spec.micro_batch_tokens = told.micro_batch_tokens;
-  spec.micro_batch_sequences = told.micro_batch_sequences;
+  spec.micro_batch_tokens = made.micro_batch_tokens;
+  spec.micro_batch_sequences = made.micro_batch_sequences;
   spec.multiple = compiled.multiple;
-  spec.stream = told.packing == config::Packing::stream;
-  if (spec.stream) spec.document_multiple = context_parallel_multiple(told);
-  spec.paired = told.paired;
+  spec.stream = made.packing == config::Packing::stream;
+  if (spec.stream) spec.document_multiple = context_parallel_multiple(made);
+  spec.paired = made.paired;
   spec.rings = rings_of(compiled, plans.cluster());
-  spec.uniform_degree = told.ring_degree == config::RingDegree::uniform;
+  spec.uniform_degree = made.ring_degree == config::RingDegree::uniform;
   for (const Replica& replica : compiled.replicas) {
-    const auto& stages = told.groups[static_cast<size_t>(replica.group)].stages;
-    const size_t deep = stages.size() / static_cast<size_t>(told.chunk_count());
+    const auto& stages = made.groups[static_cast<size_t>(replica.group)].stages;
+    const size_t deep = stages.size() / static_cast<size_t>(made.chunk_count());
     double ranks = 0;
     for (size_t stage = 0; stage < deep; ++stage)
       ranks += static_cast<double>(stages[stage].mesh.ranks()) / stages[stage].mesh.replicas();

@@ -6,7 +6,7 @@
 
 namespace switchyard::compiler {
 
-/// What ring ranks take by the rates of a nominal device. cost: of all that they run for a micro-batch; key_bytes: of a
+/// Times of ring ranks by the rates of a nominal device. cost: of all that they run for a micro-batch; key_bytes: of a
 /// token's keys, values and gradients in its `exchanges` attentions, forward and backward.
 batch::RingCosts ring_costs(const StageCost& cost, i64 key_bytes, int exchanges);
 

@@ -104,7 +104,7 @@ void EquivalenceClasses::add_home(int rank, std::vector<i64>& key) {
   for (const auto& [unit, elements] : units) key.insert(key.end(), {unit, elements});
 }
 
-// What Holdings says of working parameters and accumulators depends on sizes of boxes, and on which of them are equal.
+// Holdings' answers about working parameters and accumulators depend on sizes of boxes, and on which of them are equal.
 void EquivalenceClasses::add_holdings(int rank) {
   const auto r = static_cast<size_t>(rank);
   std::vector<i64>& key = keys_[r];
@@ -268,7 +268,7 @@ const std::vector<i64>& EquivalenceClasses::states_of_members(const ir::Task& t)
   return states;
 }
 
-// What may be encoded at a position: sizes, and whether they cross hosts.
+// Messages that may be encoded at a position: sizes, and whether they cross hosts.
 void EquivalenceClasses::add_sends(const ir::StageCode& code, const ir::Instr& reshard, size_t pattern, int position,
                                    std::vector<i64>& sizes) {
   const std::vector<int>& hosts = code.hosts[pattern];

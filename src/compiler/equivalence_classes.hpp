@@ -41,7 +41,7 @@ class EquivalenceClasses {
   const Plans& plans_;
   const BoxesByRank& boxes_;
   std::vector<std::vector<i64>> keys_;         // [rank]
-  std::vector<int> group_of_;                  // of a parameter, over all units
+  std::vector<int> group_of_;                  // a parameter's group, over all units
   std::vector<i64> group_elements_;            // scratch
   std::vector<int> last_task_, tasks_before_;  // [rank]: the last task that it had, and how many
   std::vector<size_t> first_place_;            // [task]: of its ranks in places_
@@ -50,7 +50,7 @@ class EquivalenceClasses {
       shapes_;  // strategy, group, stage, pattern -> a number for each position
   std::map<std::tuple<int, int, int>, std::map<std::vector<i64>, int>>
       shape_numbers_;                         // strategy, group, stage -> of sizes
-  std::map<std::vector<i64>, i64> numbers_;   // of tasks that differ in ranks and messages only
+  std::map<std::vector<i64>, i64> numbers_;   // one for tasks that differ in ranks and messages only
   std::map<std::vector<i64>, i64> gathered_;  // groups of parameters
   // phase, replica, index, stage -> by rank of the run
   std::map<std::tuple<int, int, int, int>, std::vector<i64>> key_rows_;

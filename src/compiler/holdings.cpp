@@ -43,7 +43,7 @@ std::vector<std::vector<int>> grouped(const ir::Graph& graph, const std::vector<
   return groups;
 }
 
-// Where the working parameters of a group come from; the boxes are the rank's. All members of a group have one source,
+// Source of the working parameters of a group; the boxes are the rank's. All members of a group have one source,
 // so that they stay adjacent.
 template <class Used, class Previous, class Home>
 WorkingGroup::Source source_of(const std::vector<int>& params, const Used& used, const Previous& previous,

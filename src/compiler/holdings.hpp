@@ -1,4 +1,4 @@
-// What one rank holds of the parameters: at home, as a strategy uses them, and as their gradients accumulate. The store
+// A rank's part of the parameters: at home, as a strategy uses them, and as their gradients accumulate. The store
 // allocates by it, and the memory prediction counts by it.
 #pragma once
 
@@ -45,11 +45,11 @@ class Holdings {
   const layout::Box* made(int strategy, int param) const { return at(made_, strategy, param); }
   const layout::Box* grad(int strategy, int param) const { return at(grad_, strategy, param); }
   const std::vector<const layout::Box*>& home(int param) const { return home_[static_cast<size_t>(param)]; }
-  /// What home has of each element: for the optimizer its master weight, moments and gradient, unless the plans' graph
-  /// has no backward pass; a copy to compute with, unless the master weight is one.
+  /// State that home has of each element: for the optimizer its master weight, moments and gradient, unless the plans'
+  /// graph has no backward pass; a copy to compute with, unless the master weight is one.
   bool has_optimizer() const { return has_optimizer_; }
   bool has_compute_copy() const { return has_compute_copy_; }
-  /// What encoding the rank's gradients loses.
+  /// Error feedback of the rank's gradients.
   const std::vector<Residual>& residuals() const { return plans_.residuals()[static_cast<size_t>(rank_)]; }
   /// The part of the rank's home that this rank counts (global norm, saving): each element has one owner.
   const std::vector<const layout::Box*>& owned(int param) const { return owned_[static_cast<size_t>(param)]; }
@@ -119,15 +119,16 @@ struct UnitUse {
 /// themselves.
 UnitUse use_of_run(const ir::Task& task, const ir::StageCode& code, int unit, bool gradient);
 UnitUse use_of_transfer(const ir::Task& task);
-/// What a task uses on a rank. The memory of what it uses is freed when the last task that uses it is done.
+/// The units that a task uses on a rank. Their memory is freed when the last task that uses it is done.
 std::vector<UnitUse> unit_uses(const ir::Task& task, int rank, const batch::StepPlan& plan, const Plans& plans);
-/// What a compute task uses until it starts: gradients of runs, of which it awaits the reductions, and what the gathers
-/// that it awaits read. So their memory is freed at a place in the order of computing, however late these end.
+/// The units that a compute task uses until it starts: gradients of runs, of which it awaits the reductions, and what
+/// the gathers that it awaits read. So their memory is freed at a place in the order of computing, however late these
+/// end.
 std::vector<UnitUse> uses_until_start(const ir::Task& task, int rank, const ir::Program& program);
 
-/// Where a rank takes memory for the copies that its runs read: after the compute task that their gathers wait for last
-/// (kStart: at the step's start) -> a gather of each. Copies that no run of the rank reads are not among them: they lie
-/// there while they are gathered.
+/// The places at which a rank takes memory for the copies that its runs read: after the compute task that their gathers
+/// wait for last (kStart: at the step's start) -> a gather of each. Copies that no run of the rank reads are not among
+/// them: they lie there while they are gathered.
 inline constexpr int kStart = -1;
 std::multimap<int, int> rooms_of(const ir::Program& program, int rank, const batch::StepPlan& plan, const Plans& plans);
 /// The parameters of the gather's unit that its stage uses.

@@ -33,7 +33,7 @@ class LocalStage {
   struct Call {
     const ir::Operator* op = nullptr;
     std::vector<ir::Type> in, out;
-    double share = 1;  // of the tokens
+    double share = 1;  // share of the tokens
   };
   static constexpr size_t kPasses = 4;
 

@@ -74,7 +74,7 @@ std::vector<MemoryPeak> memory_by_task(const ir::Program& program, const batch::
 std::pair<int, MemoryPeak> rank_with_highest_peak(const ir::Program& program, const batch::StepPlan& plan,
                                                   const Plans& plans);
 
-/// What an asynchronous checkpoint takes beside a step, by rank: a copy of the master weights, moments and error
+/// Memory of an asynchronous checkpoint beside a step, by rank: a copy of the master weights, moments and error
 /// feedback that it writes.
 std::vector<i64> checkpoint_copies(const Plans& plans);
 

@@ -25,24 +25,24 @@ using ir::TaskKind;
 struct MicroBatchState {
   const ir::StageCode* stage = nullptr;
   const LocalStage* local = nullptr;
-  const std::vector<i64>* bytes = nullptr;  // of blocks
+  const std::vector<i64>* bytes = nullptr;  // sizes of blocks
   StageBlocks* blocks = nullptr;
   const StageBlocks::Held* held = nullptr;
-  std::map<int, int> shared;  // of its blocks: in the rank's shared ones
+  std::map<int, int> shared;  // numbers of its blocks among the rank's shared ones
   int position = 0;
-  size_t pattern = 0;  // of the replica on hosts
+  size_t pattern = 0;  // the replica's pattern of hosts
   ir::Extent extent;
   ir::CallSize size;
   i64 feeds = 0, kept = 0;
-  const std::vector<i64>* workspaces = nullptr;  // of the pass that runs
+  const std::vector<i64>* workspaces = nullptr;  // workspaces of the pass that runs
   struct Room {
     Pass pass;
     size_t instr;
     i64 bytes;
   };
-  std::vector<Room> rooms;  // of collectives that have begun
+  std::vector<Room> rooms;  // one for each collective that has begun
   batch::KeyExchange keys;  // with the other ring ranks; empty where they are not encoded
-  RotaryTables tables;      // of its own
+  RotaryTables tables;      // tables of its own
 };
 
 class Replay {
@@ -92,7 +92,7 @@ class Replay {
     for (const auto& [queue, bytes] : encoding_rooms(program_, holdings_.rank(), plans_))
       meter_.take(MemoryClass::workspace, bytes);
     for (const int id : tasks_) {
-      if (is_alike(task(id))) {
+      if (shares_uses(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
           if (++runs_[{task(id).phase, task(id).stage(), gradient}] == 1)
             for (const int unit : stage_of(task(id)).units) ++users_of({task(id).phase, unit, gradient});
@@ -129,7 +129,7 @@ class Replay {
         MicroBatchState& state = state_of(task(id), task(id).stage());
         follow(state.blocks->end_apart(*state.held, task(id).pass(), task(id).piece()), state, &task(id));
       }
-      if (is_alike(task(id))) {
+      if (shares_uses(task(id))) {
         for (const bool gradient : uses_of_run(task(id)))
           if (--runs_.at({task(id).phase, task(id).stage(), gradient}) == 0)
             for (const int unit : stage_of(task(id)).units) used({task(id).phase, unit, gradient});
@@ -143,7 +143,7 @@ class Replay {
   }
 
   // Runs of a stage that use the same units count as one user of each.
-  bool is_alike(const Task& t) const { return t.kind() == TaskKind::run && !stage_of(t).reduces(); }
+  bool shares_uses(const Task& t) const { return t.kind() == TaskKind::run && !stage_of(t).reduces(); }
   // The uses that a run has of its units, as in unit_uses: of working parameters (false), and after the forward pass of
   // gradients, too (true).
   static std::span<const bool> uses_of_run(const Task& run) {
@@ -183,7 +183,7 @@ class Replay {
   std::multimap<int, int> receives_in_order() const {
     std::multimap<int, int> receives;
     std::map<QueueKey, int> last;
-    std::map<int, size_t> places;  // in the order
+    std::map<int, size_t> places;  // position of each task in the rank's order
     const auto place = [&](int id) {
       if (places.empty())
         for (size_t i = 0; i < order_.size(); ++i)
@@ -270,8 +270,8 @@ class Replay {
     if (fresh) it->second = parameters_.take(holdings_.used_elements(strategy_of(t.phase), group) * compute_);
   }
 
-  // A copy that no run of the rank reads lies there while it is gathered, however late that is: one at a time, until
-  // the rank waits for what is gathered later.
+  // A copy that no run of the rank reads is allocated for the whole gather, whose end is not known: one at a time,
+  // until the rank waits for what is gathered later.
   void hold_unread(const Task& t) {
     std::set<int> groups;
     for (const int param : t.messages.received(holdings_.rank())) groups.insert(holdings_.group_of(param).front());
@@ -565,7 +565,7 @@ class Replay {
   std::vector<int> users_;  // [phase][unit][gradient]
   std::map<UnitUse, int> users_of_runs_;
   std::map<std::tuple<int, int, bool>, int> runs_;  // to come, by phase, stage, and whether they use gradients
-  std::vector<int> params_;                         // of the graph's values; -1: none
+  std::vector<int> params_;                         // parameter of each value of the graph; -1: none
   std::vector<bool> accumulated_;                   // [phase][parameter]: its group has a block
   std::map<StateKey, int> workers_;
   std::map<UnitUse, std::map<int, int>> working_,

@@ -16,7 +16,7 @@ QueueKey queue_of(const ir::Task& task, int rank);
 
 /// Kinds of queues that tasks have.
 inline constexpr int kQueueKinds = static_cast<int>(ir::Queue::collective) + 1;
-/// Numbers a rank's queues from 0, alike on all ranks and in all programs.
+/// Numbers a rank's queues from 0, in the same way on all ranks and in all programs.
 inline int queue_number(const ir::Task& task) {
   return ir::stage_of_queue(task) * kQueueKinds + static_cast<int>(task.queue);
 }

@@ -21,7 +21,7 @@ bool is_product(const ir::StageCode& stage, const ir::Instr& instr) {
   return cost.narrowest > 0 || cost.flops_per_pair > 0 || cost.flops_per_square > 0;
 }
 
-// Where a collective at the end of the code starts. It overtakes collectives whose input is made later.
+// The place at which a collective at the end of the code starts. It overtakes collectives whose input is made later.
 size_t start_of(const ir::StageCode& stage, const std::vector<ir::Instr>& code, const ir::Instr& collective) {
   size_t before_product = code.size(), place = code.size();
   for (; place > 0; --place) {

@@ -1,4 +1,4 @@
-// Where collectives start and who waits for them.
+// Starts of collectives, and the instructions that wait for them.
 #pragma once
 
 #include "ir/code.hpp"

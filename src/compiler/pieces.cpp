@@ -14,7 +14,7 @@ std::vector<ir::UnitEvent> in_order(const std::map<int, int>& instr_of_unit) {
   return events;
 }
 
-// Where collectives begin and end, and where an operator waits for one.
+// Begins and ends of collectives, and operators that wait for one.
 std::set<int> ends_of_collectives(const ir::Segment& segment) {
   std::set<int> starts;
   for (int i = 0; i < static_cast<int>(segment.code.size()); ++i) {
@@ -28,7 +28,7 @@ std::set<int> ends_of_collectives(const ir::Segment& segment) {
 }
 
 void cut_segment(ir::Segment& segment, bool reads, bool writes, bool apart) {
-  std::map<int, int> first_touch;  // of a unit
+  std::map<int, int> first_touch;  // first touch of each unit
   const auto touch = [&](const std::vector<ir::UnitEvent>& events) {
     for (const ir::UnitEvent& event : events) {
       int& first = first_touch.try_emplace(event.unit, event.instr).first->second;

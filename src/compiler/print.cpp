@@ -102,12 +102,12 @@ std::string boxes_text(const layout::ShardMap& map) {
   if (holders.size() == 1 && holders[0].first.elements() == map.shape.elements())
     return (holders[0].second.size() > 1 ? "copies on " : "on ") + ranks_text(holders[0].second);
   std::string text;
-  size_t told = 0;
+  size_t listed = 0;
   for (const auto& [box, ranks] : holders) {
-    if (box.empty() || ++told > kMostBoxes) continue;
+    if (box.empty() || ++listed > kMostBoxes) continue;
     text += fmt::format("{}{}:{}", text.empty() ? "" : " ", ranks_text(ranks), layout::to_string(box));
   }
-  return told > kMostBoxes ? text + fmt::format(" ... {} boxes", told) : text;
+  return listed > kMostBoxes ? text + fmt::format(" ... {} boxes", listed) : text;
 }
 
 class PlanPrinter {
@@ -119,7 +119,7 @@ class PlanPrinter {
     for (size_t s = 0; s < plans_.strategies().size(); ++s) text += strategy_text(static_cast<int>(s));
     std::vector<UnitText> units = units_of(graph_);
     for (size_t u = 0; u < units.size(); ++u) {
-      if (u > 0 && alike(units[u - 1].params, units[u].params)) {
+      if (u > 0 && same_text(units[u - 1].params, units[u].params)) {
         units[u].lines = units[u - 1].lines;
         continue;
       }
@@ -144,10 +144,10 @@ class PlanPrinter {
   }
 
   std::string strategy_text(int s) const {
-    const config::Strategy& told = strategy(s).strategy;
+    const config::Strategy& chosen = strategy(s).strategy;
     std::string text = fmt::format("{} \"{}\": schedule {}, recompute {}, sequence parallel {}\n", letter_of(s),
-                                   told.name, config::name_of(told.schedule), config::name_of(told.recompute),
-                                   told.sequence_parallel ? "on" : "off");
+                                   chosen.name, config::name_of(chosen.schedule), config::name_of(chosen.recompute),
+                                   chosen.sequence_parallel ? "on" : "off");
     for (size_t g = 0; g < strategy(s).groups.size(); ++g)
       for (size_t st = 0; st < strategy(s).groups[g].stages.size(); ++st) {
         const layout::Mesh mesh = mesh_of(s, g, st);
@@ -174,12 +174,12 @@ class PlanPrinter {
 
   // The distinct layouts of the parameter in the stages that use it; "stage:layout" where they differ between stages.
   std::string layouts_text(int s, int param) const {
-    std::vector<std::string> told;
+    std::vector<std::string> texts;
     each_use(s, param, [&](const layout::Mesh& replica, const ir::ParamUse& use) {
       const std::string text = layout::to_string(replica, use.used);
-      if (std::find(told.begin(), told.end(), text) == told.end()) told.push_back(text);
+      if (std::find(texts.begin(), texts.end(), text) == texts.end()) texts.push_back(text);
     });
-    return fmt::format("{}", fmt::join(told, " or "));
+    return fmt::format("{}", fmt::join(texts, " or "));
   }
 
   std::string gradient_text(int s, int param) const {
@@ -215,7 +215,7 @@ class PlanPrinter {
   }
 
   // Whether the same text would be printed for both units; compares only what is expensive to print.
-  bool alike(const std::vector<int>& a, const std::vector<int>& b) const {
+  bool same_text(const std::vector<int>& a, const std::vector<int>& b) const {
     const auto same = [&](int x, int y) {
       const size_t i = static_cast<size_t>(x), j = static_cast<size_t>(y);
       const auto same_use = [&](const CompiledStrategy& s) {
@@ -301,8 +301,8 @@ std::string print_model(const ir::Graph& graph, const batch::WorkModel& work, i6
   for (size_t first = 0, end = 0; first < units.size(); first = end) {
     for (end = first + 1; end < units.size() && units[end].lines == units[first].lines;) ++end;
     const std::string name = unit_name(graph, static_cast<int>(first));
-    const auto alike = static_cast<i64>(end - first);
-    row(alike == 1 ? name : fmt::format("{} to {}, each", name, first + end - first - 2), elements[first], alike);
+    const auto count = static_cast<i64>(end - first);
+    row(count == 1 ? name : fmt::format("{} to {}, each", name, first + end - first - 2), elements[first], count);
   }
   row("all", total, 1);
   const double T = static_cast<double>(context);

@@ -95,7 +95,7 @@ std::vector<size_t> order_of_ends(const ir::Segment& segment) {
   return ends;
 }
 
-// What ends last of an activation's readers and writers drops it, unless it is needed beyond the segment.
+// The last reader or writer of an activation that ends drops it, unless it is needed beyond the segment.
 void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const std::set<int>& outlives) {
   std::set<int> seen = outlives;
   const std::vector<size_t> ends = order_of_ends(segment);
@@ -108,7 +108,7 @@ void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const
   }
 }
 
-// What drops the last member of a root drops the root.
+// The instruction that drops the last member of a root drops the root.
 void drop_roots(ir::StageCode& stage) {
   std::set<int> seen;
   for (ir::Segment* segment : {&stage.weight, &stage.backward, &stage.forward}) {

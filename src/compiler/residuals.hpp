@@ -1,4 +1,4 @@
-// What encoding loses of a rank's gradients, and the rank keeps for its next messages of the same elements (error
+// Losses from encoding a rank's gradients, which it keeps for its next messages of the same elements (error
 // feedback).
 #pragma once
 

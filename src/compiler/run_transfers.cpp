@@ -40,7 +40,7 @@ ShardMap within(const ShardMap& map, const std::vector<int>& ranks) {
 // Columns that hold a value together, each element of each partial in one of them: copies, and partials that stay
 // apart, are in different ones. Members of a column have equal boxes.
 std::vector<std::vector<int>> holders_of(const ShardMap& map, const std::vector<std::vector<int>>& columns) {
-  std::map<std::pair<std::vector<int>, std::vector<i64>>, int> copies;  // of partials and box
+  std::map<std::pair<std::vector<int>, std::vector<i64>>, int> copies;  // copies by partials and box
   std::map<std::pair<std::vector<int>, int>, std::vector<int>> together;
   for (const std::vector<int>& column : columns) {
     std::vector<int> partials;
@@ -85,7 +85,7 @@ std::vector<std::vector<int>> by_hosts(std::vector<std::vector<int>> copies, con
 // The tensors of units that are moved or added up, from some maps to others.
 struct Tensors {
   std::vector<switching::UnitMaps> units{};
-  std::vector<std::vector<int>> names{};  // of a unit's tensors: parameters
+  std::vector<std::vector<int>> names{};  // a unit's tensors: their parameters
   std::vector<ShardMap> from{}, to{};
 
   void add_unit(std::vector<RunTensor> tensors) {

@@ -1,4 +1,4 @@
-// What the ranks of a stage pass to one another for single runs, where their copies are cut by rows (depth,
+// Transfers between the ranks of a stage for single runs, where their copies are cut by rows (depth,
 // ZeRO-2 and 3).
 #pragma once
 
@@ -20,7 +20,7 @@ struct RunTensor {
   int param = 0;
   layout::ShardMap from, to;
 };
-/// What a stage gathers of a unit, and what it reduces, on the ranks of replicas that go in step: each copy in the
+/// A unit's gathers and reductions in a stage, on the ranks of replicas that go in step: each copy in the
 /// stage, and each partial that stays apart from others, is a tensor by itself; but copies that several hosts share are
 /// gathered as one. No rank has two tensors of a parameter.
 struct RunTensors {

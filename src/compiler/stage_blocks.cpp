@@ -17,11 +17,11 @@ class StageBlocks::Held {
         shared(owners.size(), false) {}
   Held(const Held& other) : slot(other.slot), root(other.root), owners(other.owners), shared(other.shared) {}
 
-  /// Where a buffer lies: in a block of its own or of its root; in a block that another chunk made.
+  /// Place of a buffer: in a block of its own or of its root; in a block that another chunk made.
   enum class Slot : std::uint8_t { none, own, taken_over };
   std::vector<Slot> slot;
   std::vector<bool> root;    // whether the root keeps its block until its last member goes
-  std::vector<int> owners;   // of a block: buffers and the root that keep it; 0: it isn't there
+  std::vector<int> owners;   // buffers and the root that keep a block; 0: it isn't there
   std::vector<bool> shared;  // with another chunk
   std::vector<int> kept;     // for the backward pass
   mutable std::map<Key, std::pair<Change, std::unique_ptr<Held>>> changes;

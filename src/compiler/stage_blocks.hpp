@@ -11,11 +11,11 @@
 
 namespace switchyard::compiler {
 
-/// What a task does to a micro-batch's memory, a step after the other. index: of a block (take, drop, drop_shared): a
-/// buffer, or, behind all buffers, a root, whose members lie in it; of an instruction of the pass (call: an operator
-/// takes and drops its workspace; begin, end: a collective takes and drops its scratch); of a value in the graph
-/// (gradient: an instruction adds to it). drop_shared: another chunk of the rank owns the block, too. tables: rotary
-/// tables are needed, for heads of `index` features.
+/// Changes that a task makes to a micro-batch's memory, one after the other. index: of a block (take, drop,
+/// drop_shared): a buffer, or, behind all buffers, a root, whose members lie in it; of an instruction of the pass
+/// (call: an operator takes and drops its workspace; begin, end: a collective takes and drops its scratch); of a value
+/// in the graph (gradient: an instruction adds to it). drop_shared: another chunk of the rank owns the block, too.
+/// tables: rotary tables are needed, for heads of `index` features.
 struct BlockStep {
   enum class Kind { take, drop, drop_shared, tables, call, begin, end, gradient };
   Kind kind = Kind::take;
@@ -26,7 +26,7 @@ struct BlockStep {
 class StageBlocks {
  public:
   class Held;
-  /// What a task does, and what is held behind it.
+  /// Changes that a task makes, and the memory that is held after it.
   struct Change {
     std::vector<BlockStep> steps;
     const Held* held = nullptr;

@@ -313,7 +313,7 @@ void StageBuilder::record_gradient(const ir::Call& call, int param, const layout
   stage_.params.push_back({param, param_layout(graph_, param, strategy_, stage_.replica), grad});
 }
 
-// What leaves the stage is cut on tokens, so that each byte is sent once. Parameters of a forward-only graph are
+// A stage's outputs are cut on tokens, so that each byte is sent once. Parameters of a forward-only graph are
 // recorded here, too.
 void StageBuilder::find_boundaries() {
   const auto came_in = [&](int value) {

@@ -20,7 +20,7 @@ batch::StepPlan planned_batch(const StepSettings& settings, i64 index, std::span
                               std::span<const int> used) {
   std::vector<batch::BucketSpec> buckets;
   for (const int bucket : used) buckets.push_back(settings.buckets[static_cast<size_t>(bucket)]);
-  std::vector<int> order;  // of these
+  std::vector<int> order;  // order of these
   for (const int bucket : settings.order)
     if (const auto found = std::ranges::find(used, bucket); found != used.end())
       order.push_back(static_cast<int>(found - used.begin()));

@@ -1,4 +1,4 @@
-// What a hot switch of a model costs: the figures by which switch planners are compared.
+// Costs of a hot switch of a model: the figures by which switch planners are compared.
 #pragma once
 
 #include <vector>

@@ -16,7 +16,7 @@ namespace {
 using ir::Task;
 using ir::TaskKind;
 
-// By a rank to a later position of its own.
+// Sent by a rank to a later position of its own.
 bool is_handed_over(const Task& task, int rank) {
   return task.kind() == TaskKind::send && task.messages.sends(rank) && task.messages.receives(rank);
 }
@@ -69,7 +69,7 @@ class ReplicaClocks {
   size_t at(int rank) const { return static_cast<size_t>(std::ranges::lower_bound(ranks_, rank) - ranks_.begin()); }
 
   std::vector<int> ranks_;
-  std::vector<Clock> computed_;                          // of each rank, after its last run so far
+  std::vector<Clock> computed_;                          // one for each rank, after its last run so far
   std::map<std::pair<int, int>, Clock> ran_, received_;  // task, rank: of what waits for its send, its run
 };
 

@@ -438,7 +438,7 @@ void make_faster(cluster::Device& device, double factor) {
 /// host would take: rates become those of as many devices while all of them are busy.
 void keep_devices(Hardware& hardware, int kept) {
   double& alone = hardware.device.alone_speedup;
-  const double left = std::max(1.0, alone * kept / hardware.devices_per_host);  // of the speedup
+  const double left = std::max(1.0, alone * kept / hardware.devices_per_host);  // what is left of the speedup
   if (alone > 1) make_faster(hardware.device, alone / left);
   alone = left;
   hardware.devices_per_host = kept;

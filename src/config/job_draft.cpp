@@ -14,7 +14,7 @@
 namespace switchyard::config {
 namespace {
 
-constexpr i64 kMostRanks = 1 << 16;  // as run.ranks
+constexpr i64 kMostRanks = 1 << 16;  // same as run.ranks
 
 class Resolver {
  public:

@@ -58,8 +58,8 @@ struct KeyInfo {
   std::vector<std::string> choices;
   std::string fallback;        // the default in words, where it isn't a plain value
   bool rank_only = false;      // ranks may differ in it
-  bool same_function = false;  // of [model]: the same weights compute the same with any value
-  bool beside_path = false;    // of [model]: may be given with model.path, and changes what its config.json says
+  bool same_function = false;  // for [model]: the same weights compute the same with any value
+  bool beside_path = false;    // for [model]: may be given with model.path, and changes what its config.json says
   bool secret = false;         // never written nor shown
 };
 

@@ -11,7 +11,7 @@ namespace switchyard::config {
 
 /// A key that the command line gives.
 struct Override {
-  std::string where;  // as typed, for messages: "--set run.steps=10", "--steps 10"
+  std::string where;  // what was typed, for messages: "--set run.steps=10", "--steps 10"
   std::string key;    // dotted; empty: a --set without one
   KeyValue value;     // an integer or a text
   // The value is text as given to --set: TOML, or bare for a key of text. Otherwise it is the value itself.

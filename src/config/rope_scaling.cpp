@@ -48,7 +48,7 @@ std::vector<double> kept_by_yarn(double theta, i64 head_dim, const RopeScaling& 
   };
   const double first = std::max(std::floor(pair_with(scaling.beta_fast)), 0.0);
   double last = std::min(std::ceil(pair_with(scaling.beta_slow)), static_cast<double>(head_dim - 1));
-  if (first == last) last += 0.001;  // as Hugging Face's, against a division by zero
+  if (first == last) last += 0.001;  // same as in Hugging Face's code, against a division by zero
   std::vector<double> kept;
   for (i64 i = 0; i < head_dim / 2; ++i)
     kept.push_back(1 - std::clamp((static_cast<double>(i) - first) / (last - first), 0.0, 1.0));

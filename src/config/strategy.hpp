@@ -73,7 +73,7 @@ enum class ErrorFeedback { automatic, on, off };
 /// gradients between pipeline stages, those that the ranks of a stage exchange for tensor parallelism, and those that
 /// they exchange where ulysses goes from tokens to heads or back; keys and values of attention, and their gradients,
 /// between ring ranks; parameters that are gathered for runs; parameters that move to the strategy in a hot switch, and
-/// sums of gradients on their way to home's further copies, which all ranks must have alike. hosts: only messages
+/// sums of gradients on their way to home's further copies, which must be equal on all ranks. hosts: only messages
 /// between hosts are encoded. smallest: those of fewer bytes are not.
 struct Compression {
   codecs::Codec gradients = codecs::Codec::none, pipeline = codecs::Codec::none, activations = codecs::Codec::none,
@@ -95,7 +95,7 @@ enum class ScheduleKind { gpipe, one_f_one_b, interleaved, zero_bubble, zb_v, ze
 struct StrategySettings {
   Recompute recompute = Recompute::gathers;
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
-  int chunks = 0;          // of the model on each stage; 0: 2 for interleaved, zb_v and zeropp, else 1
+  int chunks = 0;          // chunks of the model on each stage; 0: 2 for interleaved, zb_v and zeropp, else 1
   int activation_cap = 0;  // zero_bubble, zb_v: most activations a stage holds, of a chunk and micro-batch; 0: as 1F1B
   bool sequence_parallel = true;  // activations between blocks cut on tokens by all axes of a replica
   i64 micro_batch_tokens = 0;     // most tokens of a micro-batch; 0: the job's bucket length
@@ -106,19 +106,19 @@ struct StrategySettings {
   int every = 1;        // so many micro-batches share what is gathered and reduced for their runs (depth, ZeRO-3)
   Packing packing = Packing::balanced;
   RingDegree ring_degree = RingDegree::document;  // packing stream: always uniform, all ring ranks
-  KeyPassing exchange = KeyPassing::gather;       // of keys and values between ring ranks
+  KeyPassing exchange = KeyPassing::gather;       // how keys and values go between ring ranks
   Compression compression{};
   bool operator==(const StrategySettings&) const = default;
 };
 
 struct Strategy : StrategySettings {
-  std::string name{};  // as the user wrote it, e.g. "1,4,2"
+  std::string name{};  // what the user wrote, e.g. "1,4,2"
   std::vector<Group> groups{};
   std::vector<ParamSplit> splits{};
   schedule::Schedule order{};  // written by hand, replaces `schedule`; empty: none
 
   int chunk_count() const;
-  schedule::Placement placement() const;  // of the chunks
+  schedule::Placement placement() const;  // path of the chunks
   bool splits_gradients() const;          // W apart from B
   bool gathers() const;                   // parameters for single runs
   bool has(StageAxis axis) const;         // whether a stage has more than one place on it

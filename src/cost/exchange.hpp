@@ -41,8 +41,7 @@ struct Exchange {
   std::vector<PortShare> ports{};
   std::vector<DeviceShare> devices{};  // in order of ranks and links
 
-  /// What it takes of the device that it takes most of, while that one computes: its ranks' use of links by what those
-  /// take.
+  /// Largest share of any device's computing that the exchange takes: its ranks' use of links by what those take.
   double most_of_a_device(const cluster::Hardware& hardware) const;
 };
 

@@ -18,7 +18,7 @@ struct Source {
   Corpus corpus;
 };
 
-/// What tells one corpus from another that was prepared in its place.
+/// What distinguishes one corpus from another that was prepared in its place.
 struct CorpusSize {
   i64 documents = 0, tokens = 0;
   bool operator==(const CorpusSize&) const = default;

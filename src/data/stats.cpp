@@ -104,7 +104,7 @@ std::string text_of(const Histogram& histogram) {
   std::string out = fmt::format("{} documents, {} tokens: mean {:.1f}, median {}, p90 {}, p99 {}, longest {}\n",
                                 histogram.documents, histogram.tokens, tokens / documents, histogram.median,
                                 histogram.p90, histogram.p99, histogram.longest);
-  out += fmt::format("{:>17}  {:>9}  {:>6}  {:>6}  {:>7}\n", "tokens", "documents", "share", "tokens", "squares");
+  out += fmt::format("{:>17}  {:>9}  {:>6}  {:>6}  {:>7}\n", "tokens", "documents", "share", "tokens", "squared");
   for (const Bin& bin : histogram.bins) {
     const auto bar =
         static_cast<std::size_t>(std::ceil(kBarWidth * static_cast<double>(bin.count) / static_cast<double>(most)));

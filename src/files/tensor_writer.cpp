@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-constexpr size_t kAlignment = 8;  // of the data, so that mapped tensors can be read in place
+constexpr size_t kAlignment = 8;  // alignment of the data, so that mapped tensors can be read in place
 
 /// Entries with wide types first, so that every tensor starts at a multiple of its element size.
 std::vector<TensorEntry> placed(std::vector<TensorEntry> entries) {

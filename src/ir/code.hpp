@@ -1,5 +1,5 @@
 // Code: what one pipeline stage of a group does with a micro-batch, compiled once. It contains no batch and no global
-// rank: positions are places in the stage's replica (tensor-parallel ranks), T is left open.
+// rank: positions are places in the stage's replica (ulysses * outer * inner ranks), T is left open.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,7 @@ struct Buffer {
   std::string name{};
   ValueKind kind = ValueKind::activation;
   int value = -1;                  // in the graph
-  Type type{};                     // of the whole value
+  Type type{};                     // type of the whole value
   layout::Layout layout{};         // on the replica's mesh
   std::vector<layout::Box> box{};  // by position
   int root = -1, root_slot = 0;
@@ -128,8 +128,8 @@ struct ParamUse {
   layout::Layout used, grad;
 };
 
-/// Stage of a group, on a replica mesh of positions 0 .. tp-1. Boundary buffers are -1 where there is none (first, last
-/// stage).
+/// Stage of a group, on a replica mesh of ulysses * outer * inner positions. Boundary buffers are -1 where there is
+/// none (first, last stage).
 struct StageCode {
   layout::Mesh replica;
   std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: the placements of replicas on hosts
@@ -151,7 +151,7 @@ struct StageCode {
   Pass copy_pass(Pass pass, int unit) const { return one_copy || unit == kept_unit ? Pass::F : pass; }
   const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
   std::vector<ParamUse> params;
-  std::vector<int> units;  // of these parameters, ascending
+  std::vector<int> units;  // numbers of these parameters, ascending
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;
   int loss = -1, logits = -1;  // last stage: buffer of the loss per token, of the logits; one of them
   std::vector<int> stash;      // buffers that live from forward to backward or weight

@@ -15,7 +15,7 @@
 
 namespace switchyard::ir {
 
-// Kinds of tasks, each with what tells it from others of its kind. stage: position of the pipeline. unit: of
+// Kinds of tasks, each with what distinguishes it from others of its kind. stage: position of the pipeline. unit: of
 // parameters. round: of a transfer whose messages pass on or add what earlier rounds brought.
 
 /// A unit's working parameters are made on its ranks: views of home's compute copy, local copies, room for what moves
@@ -94,7 +94,7 @@ struct Task {
   std::vector<Wait> after{};
   layout::MessageList messages{};  // tensor = parameter; send: tensor 0, boxes of the boundary value; from a rank to
                                    // itself where its next chunk takes the value over
-  codecs::Rule encoding{};         // of the messages
+  codecs::Rule encoding{};         // how the messages are encoded
   i64 bytes = 0;                   // over links, all messages as they travel; of lossless ones the most
   i64 start = 0, end = 0;          // estimated ns, for order only
 
@@ -115,7 +115,7 @@ struct Task {
   bool forward() const { return pass() == Pass::F; }
 };
 
-/// replica, group, stage, micro_batch, unit, round, piece, pass: what tells tasks of a kind and phase apart. What the
+/// replica, group, stage, micro_batch, unit, round, piece, pass: what distinguishes tasks of a kind and phase. What the
 /// kind doesn't have is as by default.
 std::array<int, 8> numbers_of(const Task& task);
 

@@ -264,7 +264,7 @@ void attention_tiles_backward(Rows<T> dq, Rows<T> dk, Rows<T> dv, Rows<const T> 
     for (const AttentionBlock& block : sets[t / static_cast<std::size_t>(in.kv_heads)]) {
       for (i64 head = kv_head * per_kv_head; head < (kv_head + 1) * per_kv_head; ++head) {
         for (i64 j = 0; j < block.kn; j += kKeysBackward) {
-          const i64 sees_none = std::max<i64>(j - keys_seen_by(block, 0), 0);  // of the keys from j on: so many queries
+          const i64 sees_none = std::max<i64>(j - keys_seen_by(block, 0), 0);  // so many queries see no key from j on
           for (i64 i = sees_none / kQueriesBackward * kQueriesBackward; i < block.qn; i += kQueriesBackward) {
             backward_tile<T>(out, in, tile_of(block, i, kQueriesBackward, j, kKeysBackward), head, scratch);
           }

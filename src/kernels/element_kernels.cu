@@ -9,7 +9,7 @@ namespace switchyard::kernels {
 namespace {
 
 constexpr int kThreads = 256, kWarp = 32;
-constexpr std::int64_t kMostRows = 65535;  // of a grid; its threads then do several
+constexpr std::int64_t kMostRows = 65535;  // largest grid; its threads then do several
 
 template <int N, class Work>
 __global__ void each(Work work) {

@@ -326,7 +326,7 @@ template <class T>
 struct SquaresWork {
   using Sum = double;
   static constexpr int kPack = kPackOf<T>;
-  ElementRows<const T> x;  // of kFlatRow elements
+  ElementRows<const T> x;  // rows of kFlatRow elements
   double* partial;
   std::int64_t count;
   SWITCHYARD_ELEMENT std::int64_t rows() const { return flat_rows(count); }
@@ -358,7 +358,7 @@ struct AdamWFactors {
 template <class T>
 struct AdamWWork {
   static constexpr int kPack = kPackOf<T>;
-  ElementRows<T> p, m, v;  // of kFlatRow elements
+  ElementRows<T> p, m, v;  // rows of kFlatRow elements
   ElementRows<const T> grad;
   ElementRows<Bf16> copy;
   AdamWFactors<T> f;

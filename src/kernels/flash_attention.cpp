@@ -166,7 +166,7 @@ void attend(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tenso
     const auto [out, statistic, seed, offset, mask] = at::_flash_attention_forward(
         in_heads(q, head_dim), in_heads(k, head_dim), in_heads(v, head_dim), call.query_ends, call.key_ends,
         call.longest_queries, call.longest_keys, 0.0, call.causal, false, scale);
-    statistic.masked_fill_(statistic.eq(kInfinity), -kInfinity);  // of queries without keys
+    statistic.masked_fill_(statistic.eq(kInfinity), -kInfinity);  // queries without keys
     const at::Tensor rows = out.reshape({q.size(0), q.size(1)});
     if (more || &call != calls.mixed.data()) {
       merge_attention(o, lse, rows, statistic, head_dim);
@@ -191,7 +191,7 @@ void attend(at::Tensor& o, at::Tensor& lse, const at::Tensor& q, const at::Tenso
 std::array<at::Tensor, 3> gradients_of(const FlashCall& call, const at::Tensor& d_out, const at::Tensor& q,
                                        const at::Tensor& k, const at::Tensor& v, const at::Tensor& o,
                                        const at::Tensor& lse, int head_dim, double scale) {
-  const at::Tensor unused = at::empty({0}, q.options());  // of dropout
+  const at::Tensor unused = at::empty({0}, q.options());  // for dropout
   const auto [dq, dk, dv] =
       at::_flash_attention_backward(in_heads(d_out, head_dim), in_heads(q, head_dim), in_heads(k, head_dim),
                                     in_heads(v, head_dim), in_heads(o, head_dim), lse, call.query_ends, call.key_ends,
@@ -207,7 +207,7 @@ std::array<at::Tensor, 3> gradients_of(const PaddedCall& call, const at::Tensor&
   // libtorch finds a plan of cuDNN's by the strides of queries, keys and values; those of others must follow from
   // these.
   const at::Tensor rows = o.contiguous(), d_rows = d_out.contiguous();
-  const at::Tensor unused = at::empty({}, q.options().dtype(at::kLong));  // of dropout
+  const at::Tensor unused = at::empty({}, q.options().dtype(at::kLong));  // for dropout
   const auto [dq, dk, dv] = at::_cudnn_attention_backward(
       of(d_rows, call.queries), of(q, call.queries), of(k, call.keys), of(v, call.keys), of(rows, call.queries),
       padded_statistics(lse, call), unused, unused, {}, {}, {}, call.length, call.length, 0.0, true, scale);

@@ -24,7 +24,7 @@ i64 rounded_up(i64 bytes, i64 unit) { return (bytes + unit - 1) / unit * unit; }
 
 thread_local RankMemory* current_memory = nullptr;
 
-/// The address ranges of all rank memories: a block's own address tells where it came from, so that any thread can give
+/// The address ranges of all rank memories: a block's own address shows where it came from, so that any thread can give
 /// it back.
 class Ranges {
  public:

@@ -35,10 +35,10 @@ void rope_by_operators(at::Tensor& y, const at::Tensor& x, const at::Tensor& cos
   const at::Tensor c = cos.index_select(0, positions).unsqueeze(1),
                    s = sin.index_select(0, positions).unsqueeze(1).mul_(inverse ? -1 : 1);
   const at::Tensor a = heads.narrow(2, 0, half), b = heads.narrow(2, half, half);
-  const at::Tensor turned = heads.new_empty(heads.sizes());
-  turned.narrow(2, 0, half).copy_(a.mul(c).sub_(b.mul(s)));
-  turned.narrow(2, half, half).copy_(b.mul(c).add_(a.mul(s)));
-  y.copy_(turned.flatten(1));
+  const at::Tensor rotated = heads.new_empty(heads.sizes());
+  rotated.narrow(2, 0, half).copy_(a.mul(c).sub_(b.mul(s)));
+  rotated.narrow(2, half, half).copy_(b.mul(c).add_(a.mul(s)));
+  y.copy_(rotated.flatten(1));
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct Part {
   bool zero = false;  // the destination is filled with zeros instead (a copy that becomes a partial)
 };
 struct Step {
-  std::vector<Part> parts;  // of all ranks that hold something in `from` or `to`, ascending
+  std::vector<Part> parts;  // one for each rank that holds something in `from` or `to`, ascending
 };
 
 /// Steps [first, end) that are the same as a collective in each of the groups, which all ranks of the exchange are in.

@@ -17,7 +17,7 @@ class RankShards {
  private:
   const ShardMap& map_;
   std::vector<int> order_;     // shards by rank
-  std::vector<size_t> first_;  // of a rank, in the order; one more behind the last
+  std::vector<size_t> first_;  // first place of a rank in the order; one more behind the last
 };
 
 }  // namespace switchyard::layout

@@ -25,7 +25,7 @@ class FirstOfRanks {
 
  private:
   const ShardMap& map_;
-  std::vector<i64> seen_;  // of a rank: the last list that it was in
+  std::vector<i64> seen_;  // last list in which a rank was
   i64 list_ = 0;
 };
 

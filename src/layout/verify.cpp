@@ -221,7 +221,7 @@ class SumReplay {
   }
 
   void run(std::span<const Timed> messages) {
-    std::vector<int> payload;  // of all cells of all messages, as they stand when the round starts
+    std::vector<int> payload;  // what the cells of all messages hold when the round starts
     for (const Timed& timed : messages) {
       const Msg& msg = *timed.msg;
       check_at(board_.in_from(msg.src, msg.box), "{}: not inside one shard of the source", msg, timed.round);

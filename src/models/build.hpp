@@ -33,8 +33,8 @@ struct Product {
   i64 rows = 0, columns = 0;
   layout::DimRole row_role = layout::DimRole::none, column_role = layout::DimRole::none;
   std::vector<i64> row_cuts{}, column_cuts{};
-  std::string group{};    // of the weight
-  double std = 0;         // of initial weights; biases are 0
+  std::string group{};    // group of the weight
+  double std = 0;         // standard deviation of initial weights; biases are 0
   ir::FileTensor file{};  // its name is like `name`, and empty where it is that; biases aren't transposed
 };
 /// Add one to the graph; its value.

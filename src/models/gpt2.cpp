@@ -142,7 +142,7 @@ class Gpt2Builder {
 
   Graph& graph_;
   const config::ModelConfig& m_;
-  int sites_ = 0;  // of dropout
+  int sites_ = 0;  // sites of dropout so far
 };
 
 }  // namespace

@@ -189,13 +189,14 @@ TimeTable LayerCodes::further(const ir::StageCode& two_layers, const ir::Segment
 }
 
 // The ranks are cut into blocks of as many as the stage has. Each block that lies on hosts in another way than those
-// before it gets a timer; where blocks fill hosts and their ports, all lie alike.
+// before it gets a timer; where blocks fill hosts and their ports, all lie in one way.
 std::vector<simulator::SegmentTimer> LayerCodes::timers(const ir::StageCode& stage, const ir::Segment& segment) const {
   const int wide = stage.replica.size(), devices = hardware_.devices_per_host;
-  const bool alike = devices % wide == 0 && (wide == 1 || wide % hardware_.intra_host.shared_by == 0);
+  const bool one_way = devices % wide == 0 && (wide == 1 || wide % hardware_.intra_host.shared_by == 0);
   std::vector<simulator::SegmentTimer> timers;
   std::set<int> seen;
-  for (int first = 0; first + wide <= hardware_.ranks() && !(alike && first > 0) && seen.insert(first % devices).second;
+  for (int first = 0;
+       first + wide <= hardware_.ranks() && !(one_way && first > 0) && seen.insert(first % devices).second;
        first += wide) {
     std::vector<int> ranks(static_cast<size_t>(wide));
     std::iota(ranks.begin(), ranks.end(), first);

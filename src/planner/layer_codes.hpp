@@ -103,7 +103,7 @@ class LayerCodes {
     Tables alone, further;  // further: of what a second layer adds; this and two_layers: in the middle where joins()
     std::unique_ptr<StageMemory> memory;
     compiler::StageCost cost;
-    ir::KeyBytes keys;  // of a token, all exchanges together
+    ir::KeyBytes keys;  // keys of a token, all exchanges together
   };
   /// split: gradients of weights come apart from those of inputs.
   const Code& of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, bool split) const;
@@ -140,7 +140,7 @@ class LayerCodes {
     std::once_flag made;
     Code code;
   };
-  mutable std::mutex mutex_;  // of slots_
+  mutable std::mutex mutex_;  // guards slots_
   mutable std::unordered_map<std::tuple<std::uint64_t, StageKind, config::Recompute, bool>, Slot, TupleHash> slots_;
 };
 

@@ -15,7 +15,7 @@ class MemoryRoom {
 
   /// Whether there is a limit.
   bool limited() const { return memory_ > 0; }
-  /// No candidate has more bytes.
+  /// The largest result of bytes().
   i64 most() const { return most_; }
   /// Bytes for a candidate of the range. That of the longest documents has home on its placement, where home takes
   /// least memory without copies.

@@ -18,7 +18,7 @@ const batch::Ring& RingLoads::ring(const Placement& p) const {
   const Parts whole = parts_of(StageKind::whole, layers);
   const compiler::StageCost cost = whole.sum([&](StageKind kind) { return units_.plain_cost(kind, {}); });
   const i64 key_bytes = whole.sum([&](StageKind kind) { return units_.keys(kind, {}).all(); });
-  constexpr int kExchanges = 2;  // of a layer: forward and backward
+  constexpr int kExchanges = 2;  // exchanges of a layer: forward and backward
   batch::RingCosts costs = compiler::ring_costs(cost, key_bytes, kExchanges * layers);
   for (double* part : {&costs.per_token, &costs.per_pair, &costs.per_key_inside, &costs.per_key_across})
     *part /= p.code_ranks();

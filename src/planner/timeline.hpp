@@ -33,7 +33,7 @@ struct Timeline {
   /// The earliest time at which the next phase's parameters can be sent.
   double begin() const { return std::max(moved, before); }
   /// No plan that goes on from here ends earlier than this plus what its other phases take at least, for each of which
-  /// least_of_transfer() tells what moves. share: as that of all phases.
+  /// least_of_transfer() has what moves. share: as that of all phases.
   double least_end(double share) const {
     return computed + least_of_transfer(share, std::max(0.0, reduced - computed));
   }

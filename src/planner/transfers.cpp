@@ -213,10 +213,10 @@ const ParamGroups& Transfers::groups_of(std::span<const Seats* const> tables) co
   return parts_.groups(std::span(cuts).first(tables.size()));
 }
 
-// Where parts are nested and only home cuts them into slices, all of a part's slices lie alike to what others hold.
+// Where parts are nested and only home cuts them into slices, all of a part's slices lie equally to what others hold.
 std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> tables) const {
-  bool alike = groups_of(tables).nested;
-  for (size_t t = 0; t < tables.size(); ++t) alike = alike && (t == 1 || tables[t]->slices == 1);
+  bool one_pattern = groups_of(tables).nested;
+  for (size_t t = 0; t < tables.size(); ++t) one_pattern = one_pattern && (t == 1 || tables[t]->slices == 1);
   const size_t number_of_hosts = tables[0]->hosts.size();
   std::vector<Hosts> hosts;
   std::vector<int> place(std::bit_ceil(2 * number_of_hosts), -1);  // in `hosts`, by hash
@@ -224,7 +224,7 @@ std::vector<Transfers::Hosts> Transfers::hosts_of(std::span<const Seats* const> 
     Hosts one{.count = 1};
     MixedHash hash;
     for (size_t t = 0; t < tables.size(); ++t) {
-      one.seats[t] = (alike && t == 1 ? tables[t]->from_first : tables[t]->hosts)[number];
+      one.seats[t] = (one_pattern && t == 1 ? tables[t]->from_first : tables[t]->hosts)[number];
       hash.add(one.seats[t]->number);
     }
     size_t slot = hash.get() % place.size();
@@ -301,7 +301,7 @@ Transfers::Lacks Transfers::new_lacks(std::span<const Seats* const> tables, cons
     };
     Lack& lack = lacks.of_kind[kind];
     lack.of_host = sum_of([&](size_t g) { return of_host[g]; });
-    double sum = 0, most = 0;  // of what the users lack
+    double sum = 0, most = 0;  // what the users lack
     for (size_t user = 0; std::cmp_less(user, users); ++user) {
       const double missing = sum_of([&](size_t g) { return of_users[g * static_cast<size_t>(users) + user]; });
       sum += missing;

@@ -75,12 +75,12 @@ class Transfers {
   OfRun least_of_run(Placement placement) const;
   /// Seconds of the end of a step: broadcast of sums to home's copies, norm and update.
   double finish(const Home& home) const;
-  /// Whatever home is, it takes no less.
+  /// Lower bound of finish() over all homes.
   double least_finish() const;
 
  private:
-  /// Stage of a rank (-1: none), which part of its units the rank has a slice of, and which slice. apart: what has
-  /// different numbers is not the same.
+  /// Stage of a rank (-1: none), which part of its units the rank has a slice of, and which slice. Ranks with
+  /// different `apart` don't share slices.
   struct Seat {
     int stage = -1, place = 0, slice = 0, apart = 0;
     bool operator==(const Seat&) const = default;
@@ -103,7 +103,7 @@ class Transfers {
     std::vector<int> stage_of_unit;
     const WeightParts::Cuts* cuts = nullptr;
     int slices = 1;
-    Seat first;                                       // of the first rank that has a stage
+    Seat first;                                       // seat of the first rank that has a stage
     std::vector<const HostSeats*> hosts, from_first;  // by host
     std::vector<std::vector<int>> hosts_of_stage;
     std::vector<int> adapters_of_stage;
@@ -139,8 +139,8 @@ class Transfers {
   double inside(double bytes, const Codings& codings) const;
   double across(double bytes, double messages, const Codings& codings) const;
   const HostSeats& host_seats(std::vector<Seat> seats, int slices) const;
-  /// Hosts whose seats lie alike to each other, so that they lack as much: their number, and the seats of one of them
-  /// by table.
+  /// Hosts whose seats lie in the same way to each other, so that they lack as much: their number, and the seats of one
+  /// of them by table.
   struct Hosts {
     int count = 0;
     std::array<const HostSeats*, kTables> seats{};
@@ -172,7 +172,7 @@ class Transfers {
   const UnitCosts& units_;
   WeightParts parts_;
   int shared_by_;                // devices with one adapter
-  double share_;                 // of a device that computes, what a transfer beside it takes
+  double share_;                 // share of a computing device that a transfer beside it takes
   Codings gradients_, gathers_;  // what is encoded
   // By the keys of previous, next and home, what is moved, and whether home has copies.
   using Key = decltype(std::tuple_cat(PlacementKey(), PlacementKey(), PlacementKey(), std::tuple<What, bool>()));

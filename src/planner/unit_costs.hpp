@@ -1,4 +1,4 @@
-// What stages cost, from compiled layers: all layers of a model are alike, so that costs of any depth follow from
+// What stages cost, from compiled layers: all layers of a model are equal, so that costs of any depth follow from
 // stages of one layer.
 #pragma once
 

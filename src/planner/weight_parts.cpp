@@ -67,7 +67,7 @@ const WeightParts::Cuts& WeightParts::cuts(const StageMesh& mesh) const {
   for (size_t p = 0; p < matrices_.size(); ++p) {
     std::vector<Rectangle> own = rectangles(matrices_[p], replica);
     const auto known = std::ranges::find(cuts.of_place, own);
-    cuts.alike.push_back(known == cuts.of_place.end() ? p : static_cast<size_t>(known - cuts.of_place.begin()));
+    cuts.same_as.push_back(known == cuts.of_place.end() ? p : static_cast<size_t>(known - cuts.of_place.begin()));
     cuts.of_place.push_back(known == cuts.of_place.end() ? std::move(own) : std::vector<Rectangle>());
   }
   return cuts;
@@ -79,7 +79,7 @@ const ParamGroups& WeightParts::groups(std::span<const Cuts* const> cuts) const 
   if (!fresh) return groups;
   for (size_t p = 0; p < matrices_.size(); ++p) {
     const auto same = [&](const ParamGroup& group) {
-      return std::ranges::all_of(cuts, [&](const Cuts* one) { return one->alike[group.param] == one->alike[p]; });
+      return std::ranges::all_of(cuts, [&](const Cuts* one) { return one->same_as[group.param] == one->same_as[p]; });
     };
     auto group = std::ranges::find_if(groups.list, same);
     if (group == groups.list.end()) group = groups.list.insert(group, {.param = p, .elements = {}});

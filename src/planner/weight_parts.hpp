@@ -33,7 +33,7 @@ double area_outside(const Rectangle& needed, std::span<const Rectangle> some, st
 /// The embedding's unit, a layer's and the head's.
 inline constexpr size_t kUnitKinds = 3;
 
-/// Parameters of which some placements cut all alike, with their number of elements in each kind of unit.
+/// Parameters of which some placements cut all in the same way, with their number of elements in each kind of unit.
 struct ParamGroup {
   size_t param = 0;  // one of them
   std::array<double, kUnitKinds> elements{};
@@ -52,15 +52,15 @@ class WeightParts {
   explicit WeightParts(const ir::Graph& one_layer);
 
   /// of_place: by parameter, the rectangles of the ranks that cut weights together, in their order; empty where an
-  /// earlier parameter, `alike`, has the same ones.
+  /// earlier parameter, `same_as`, has the same ones.
   struct Cuts {
-    std::vector<size_t> alike;
+    std::vector<size_t> same_as;
     std::vector<std::vector<Rectangle>> of_place;
-    std::span<const Rectangle> of(size_t param) const { return of_place[alike[param]]; }
+    std::span<const Rectangle> of(size_t param) const { return of_place[same_as[param]]; }
   };
   /// Cuts on a stage's mesh, of which only the axes that cut weights count.
   const Cuts& cuts(const StageMesh& mesh) const;
-  /// Groups of parameters that are alike in all of these cuts.
+  /// Groups of parameters that all of these cuts cut in the same way.
   const ParamGroups& groups(std::span<const Cuts* const> cuts) const;
 
  private:
@@ -68,7 +68,7 @@ class WeightParts {
 
   const ir::Graph& graph_;
   std::vector<int> matrices_;                             // numbers of parameters in the graph
-  std::vector<std::array<double, kUnitKinds>> elements_;  // of these
+  std::vector<std::array<double, kUnitKinds>> elements_;  // elements of these
   mutable std::map<StageMesh, Cuts> cuts_;
   mutable std::map<std::vector<const Cuts*>, ParamGroups> groups_;
 };

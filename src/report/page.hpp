@@ -201,7 +201,7 @@ struct Run {
   std::vector<Matrix> matrices{};
   std::vector<Candidate> candidates{};
   std::vector<TimeShare> shares{};
-  std::vector<StepParts> parts{};   // of the step shown: predicted, measured, or both
+  std::vector<StepParts> parts{};   // parts of the step shown: predicted, measured, or both
   std::vector<LongTask> longest{};  // tasks of the step shown, the longest first
 };
 

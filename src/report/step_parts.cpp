@@ -157,7 +157,7 @@ std::vector<LongTask> longest_tasks(const Timeline& timeline, bool measured, siz
     for (const Span& span : track.spans) {
       if (span.kind == Kind::waiting) continue;
       Stretch& task = tasks.try_emplace(span.name, Stretch{span.kind, span.begin, {}}).first->second;
-      if (task.kind == Kind::collective) task.kind = span.kind;  // of the run that it belongs to
+      if (task.kind == Kind::collective) task.kind = span.kind;  // the kind of the run that it belongs to
       task.working.add(span.begin, span.end);
     }
     for (const auto& [name, task] : tasks) {

@@ -34,7 +34,7 @@ std::vector<int> device_channels(const compiler::Plans& plans) {
         ids.insert(id_of({.what = ir::Send{.stage = stage + 1}, .queue = Queue::backward}));
       }
     }
-    const Within collectives = collectives_of(s.groups.front().stages.front().forward);  // alike in all
+    const Within collectives = collectives_of(s.groups.front().stages.front().forward);  // equal in all
     for (size_t replica = 0; replica < s.replicas.size(); ++replica) {
       if (s.ring_ranks(static_cast<int>(replica)) > 1) ids.insert(id_of(Within::ring));
       if (s.code_ranks(static_cast<int>(replica), 0, 0).size() > 1)

@@ -18,8 +18,8 @@ class Collectives {
   using Times = Flight::Times;
   /// Runs it on the spot without a stream, or if it is `awaited` right behind and no other is on its way.
   std::optional<Times> launch(size_t instr, const KernelCall& call, bool awaited);
-  /// Until it has ended, unless it ran on the spot. Collectives are waited for in their order. Throws what made it
-  /// fail.
+  /// Waits until it has ended, unless it ran on the spot. Collectives are waited for in their order. Throws what made
+  /// it fail.
   std::optional<Times> wait(size_t instr);
 
  private:

@@ -50,7 +50,7 @@ struct Executor::StageRunner {
   const ir::StageCode& stage;
   int ring, position;
   std::vector<int> ranks, peers;  // by position; by ring rank
-  size_t pattern;                 // of the stage's hosts
+  size_t pattern;                 // number among the stage's patterns of hosts
   bool reads_tokens;
   SegmentRunner runner;
   ServedStretches served;
@@ -68,7 +68,7 @@ struct Executor::Step {
         rooms(compiler::rooms_of(program, e.rank_, *input.plan, plans)),
         signals(flag_count(), executor.options_.device) {
     {
-      const kernels::MemoryScope outside(nullptr);  // not a strategy's
+      const kernels::MemoryScope outside(nullptr);  // this memory isn't counted for any strategy
       loss_sums = zeros({1 + (labels().sources > 1 ? labels().sources : 0)}, DType::f64, e.options_.device);
     }
     for (const auto& [queue, bytes] : compiler::encoding_rooms(program, e.rank_, plans))
@@ -186,7 +186,8 @@ struct Executor::Step {
     });
   }
 
-  // What fails in a queue ends the step on all ranks. Other queues, which the fabric then stops, may be here first.
+  // An error in a queue ends the step on all ranks. The fabric then stops other queues, whose errors may arrive
+  // first.
   template <class Work>
   void guard(const Work& work) {
     try {
@@ -397,7 +398,7 @@ struct Executor::Step {
     hooks.release = [&](int unit) {
       if (const auto it = release_flag.find({id, unit}); it != release_flag.end()) signals.set(it->second);
     };
-    std::array<i64, kWithin> numbers;  // of the last transaction within the run, by Within
+    std::array<i64, kWithin> numbers;  // number of the last transaction within the run, by Within
     numbers.fill(number_of(id) << 16);
     const auto number = [&](Within who) { return &numbers[static_cast<size_t>(who)]; };
     const bool beside = e.options_.beside.value_or(e.fabric_.cluster().overlaps_collectives) &&
@@ -648,8 +649,8 @@ struct Executor::Step {
   std::map<compiler::UnitUse, int> users;     // tasks to come that need it
   std::map<compiler::StateKey, int> workers;  // tasks to come that work on it
   UpdateSettings update;
-  at::Tensor loss_sums;          // of the compute stream: all, then those of each source, if there are several
-  std::vector<TaskTimes> times;  // of tasks that are done, or that a device has got
+  at::Tensor loss_sums;          // by the compute stream: all, then those of each source, if there are several
+  std::vector<TaskTimes> times;  // times of tasks that are done, or that a device has got
   StepResult result;
 };
 
@@ -664,7 +665,7 @@ Executor::Executor(const compiler::Plans& plans, Store& store, comm::Fabric& fab
       flash_(plans.graph().precision().compute == DType::bf16 && kernels::has_flash_attention(options_.device)),
       padded_(flash_ && ir::fits_padded_attention(ir::attention_head_dim(plans.graph())) &&
               kernels::has_padded_attention(options_.device, ir::attention_head_dim(plans.graph()))) {
-  // So that every step needs the same memory.
+  // Every step then needs the same memory.
   const compiler::RotaryTables tables = compiler::rotary_tables(plans.graph(), plans.longest_document());
   if (tables.positions > 0)
     rope_.get(static_cast<int>(tables.head_dim), tables.positions,

@@ -23,9 +23,9 @@ namespace switchyard::runtime {
 
 /// Settings of one rank.
 struct ExecutorOptions {
-  int threads = 1;  // of the compute stream
+  int threads = 1;  // threads of the compute stream
   at::Device device{at::kCPU};
-  std::uint64_t seed = 0;  // of dropout
+  std::uint64_t seed = 0;  // seed of dropout
   double rope_theta = 10000;
   config::RopeScaling rope_scaling{};
   kernels::RankMemory* memory = nullptr;  // from which all streams allocate; null: torch's own
@@ -43,7 +43,7 @@ struct TimedCall {
   Seconds issue;  // on a device: what the host took to give it the work
 };
 
-/// What is measured within a step. spans: keep when each task worked. timed: called for each operator, after the run in
+/// Measurements within a step. spans: keep when each task worked. timed: called for each operator, after the run in
 /// which it is, from the compute stream; may be empty. computed: keep what computing took. Both by `clock`, or on a
 /// device by its own clock; the host waits for it after each run, and collectives don't run beside what is timed.
 /// head_start: called before a run whose operators are timed, from the compute stream; may be empty. Work that it gives
@@ -57,7 +57,7 @@ struct Probe {
   bool times_operators() const { return timed || computed; }
 };
 
-/// What a step needs besides its Program. plans: whose program it is, null: the executor's own; others are of a graph
+/// Inputs of a step besides its Program. plans: whose program it is, null: the executor's own; others are of a graph
 /// of the same model, under the same strategies.
 struct StepInput {
   const batch::StepPlan* plan = nullptr;
@@ -74,7 +74,7 @@ struct StepResult {
                     // over this rank's alone
   std::vector<double>
       source_loss;     // the part of each of Labels::sources, which sum up to `loss`; empty if there is one
-  double norm = 0;     // of the gradients before clipping
+  double norm = 0;     // norm of the gradients before clipping
   bool finite = true;  // false: the update was skipped
   StepTimes times;
   std::vector<TaskSpan> spans;             // with Probe::spans
@@ -121,7 +121,7 @@ class Executor {
       stage_runners_;  // plans, strategy, replica, stage
   std::vector<Logits> logits_;
   i64 steps_ = 0;
-  std::vector<TaskTimes> late_;  // of tasks that may not have ended
+  std::vector<TaskTimes> late_;  // tasks that may not have ended
 };
 
 }  // namespace switchyard::runtime

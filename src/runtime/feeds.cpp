@@ -39,7 +39,7 @@ class TokenRows {
         weights_(zeros({T}, DType::f64, at::kCPU)) {
     labels_.fill_(-1);
     if (labels.sources <= 1) return;
-    const kernels::MemoryScope outside(nullptr);  // as the sums of their losses, these belong to no strategy
+    const kernels::MemoryScope outside(nullptr);  // like the sums of their losses, these belong to no strategy
     sources_ = zeros({T}, DType::i64, at::kCPU);
   }
 

@@ -17,7 +17,7 @@ namespace switchyard::runtime {
 /// (compiler/documents_read.hpp) may be empty.
 using Documents = std::vector<std::vector<std::int32_t>>;
 
-/// What is to be known of the labels of a global batch besides the tokens. counts[d]: for each token of document d
+/// The labels of a global batch, as far as tokens don't give them. counts[d]: for each token of document d
 /// whether it counts in the loss as a label, 1 or 0; empty: all do. source[d]: the part of the loss to which document d
 /// belongs, below `sources`; empty: all belong to the only one.
 struct Labels {

@@ -8,8 +8,8 @@
 
 namespace switchyard::runtime {
 
-/// One piece of work, with all that it needs, of which it lets go where it is waited for, by the waiting thread: so the
-/// memory taken follows from the code alone. Work that nobody waits for, as the run failed, ends by itself.
+/// One piece of work, with all that it needs. It releases its operands when it is awaited, on the waiting thread: so
+/// the memory taken follows from the code alone. Work that nobody waits for, because the run failed, ends by itself.
 class Flight {
  public:
   /// When it ran, and since when the caller waited for it.

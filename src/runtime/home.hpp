@@ -30,7 +30,7 @@ struct HomeUnit {
   std::vector<at::Tensor> owned;
 };
 
-/// What an optimizer step needs besides the gradients.
+/// Inputs of an optimizer step besides the gradients.
 struct UpdateSettings {
   kernels::AdamW adamw;  // lr, betas, eps, step; weight_decay applies to parameters of two or more dims
   double clip = 1;

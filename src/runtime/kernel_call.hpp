@@ -1,4 +1,4 @@
-// What a kernel binding gets: an instruction with its tensors, and what a rank knows besides.
+// Arguments of a kernel binding: an instruction with its tensors, and what a rank knows besides.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -146,7 +146,7 @@ class Reshard {
   const layout::Exchange& exchange_;
   size_t position_;
   i64 unit_;    // tokens of a unit
-  i64 number_;  // of the transaction before its first one
+  i64 number_;  // number of the transaction before its first one
   ReplicaLink replica_;
   codecs::Rule encoding_;
   at::Tensor input_, output_, scratch_, room_;

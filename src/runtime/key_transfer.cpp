@@ -163,7 +163,7 @@ std::optional<Flight> KeyTransfer::take_back(size_t step) {
                });
 }
 
-// Ranks number the exchanges of a run alike, whether they pass on anything or not.
+// The exchanges of a run have the same numbers on all ranks, whether these pass on anything or not.
 template <class Visit>
 Flight KeyTransfer::start(const char* what, const std::vector<batch::KeyMessage>& messages, bool awaited,
                           const at::Tensor& room, const Visit& visit) {

@@ -18,8 +18,8 @@ namespace switchyard::runtime {
 /// one is computed, on the ring's stream, or, without one, before it. Refers to the call.
 class KeyTransfer {
  public:
-  using Pair = std::pair<at::Tensor, at::Tensor>;  // of keys, of values
-  /// What is computed at once: blocks of queries against `keys`, whose gradients go to `gradients`, which are in the
+  using Pair = std::pair<at::Tensor, at::Tensor>;  // keys, values
+  /// One computation: blocks of queries against `keys`, whose gradients go to `gradients`, which are in the
   /// state dtype and have zeros, or what other blocks made. number: among the steps of feeds; first: of all that are
   /// computed.
   struct Step {
@@ -67,7 +67,7 @@ class KeyTransfer {
   at::Tensor room_, gradient_room_;  // for what is encoded
   Pair own_, received_;
   Pair made_;                // gradients of received keys
-  Pair own_gradients_, to_;  // of own keys: as they are computed and summed up, and where they go in the end
+  Pair own_gradients_, to_;  // gradients of own keys: while they are summed up, and where they go in the end
   bool computed_ = false;
   int on_their_way_ = 0;
 };

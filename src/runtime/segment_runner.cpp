@@ -10,7 +10,7 @@
 namespace switchyard::runtime {
 namespace {
 
-// What operators of a run take: on a CPU by a clock; on a device from its first work for one to its last, while the
+// Times of a run's operators: on a CPU by a clock; on a device from its first work for one to its last, while the
 // host is ahead, as it is when nothing is timed, and what the host takes to give it that work.
 class OperatorTimes {
  public:

@@ -44,7 +44,7 @@ struct RunHooks {
   SecondsClock clock = wall_seconds;
 };
 
-/// What can be known of instructions before they run is looked up when the runner is made.
+/// Everything known of instructions before they run is looked up when the runner is made.
 class SegmentRunner {
  public:
   SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage, int position, DType state, at::Device device);
@@ -59,7 +59,7 @@ class SegmentRunner {
   at::Tensor allocate(int buffer, MicroBatchState& state) const;
 
  private:
-  /// Where an operand is: in a slot, in a feed, or it is a parameter or its gradient. number: of the buffer, or of the
+  /// Place of an operand: in a slot, in a feed, or it is a parameter or its gradient. number: of the buffer, or of the
   /// parameter.
   struct Operand {
     enum class Place { slot, feed, param, gradient } place = Place::slot;

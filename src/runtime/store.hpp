@@ -1,4 +1,4 @@
-// What one rank keeps of a model.
+// A rank's part of a model.
 #pragma once
 
 #include "runtime/home.hpp"

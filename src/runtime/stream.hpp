@@ -38,7 +38,7 @@ class Signals {
   std::condition_variable changed_;
   at::Device device_;
   std::vector<bool> set_;
-  std::vector<Mark> marks_;  // of flags that are set, where there is a device
+  std::vector<Mark> marks_;  // marks of flags that are set, where there is a device
   std::exception_ptr error_;
 };
 

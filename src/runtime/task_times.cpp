@@ -9,7 +9,7 @@ void add_communication(const std::vector<TaskSpan>& spans, StepTimes& sums) {
   struct Edge {
     double at = 0;
     bool communication = false;
-    int change = 0;  // of the number of spans that go on
+    int change = 0;  // change of the number of spans that go on
   };
   std::vector<Edge> edges;
   edges.reserve(2 * spans.size());

@@ -106,8 +106,9 @@ std::vector<comm::Op> Transfer::direct() {
   return ops;
 }
 
-// What is added, or comes by the host, arrives beside its place, and gets there in order when all has come. Encoded
-// messages are in host memory; the others go as they would without these, because at their other end there may be none.
+// Data that is added, or comes by the host, arrives beside its place, and gets there in order when all has come.
+// Encoded messages are in host memory; the others go as they would without these, because at their other end there may
+// be none.
 std::vector<comm::Op> Transfer::staged(bool moves_device_memory) {
   std::vector<comm::Op> ops;
   bool waits = false;

@@ -54,7 +54,7 @@ class Transfer {
   void finish_staged();
 
   at::Tensor room_;
-  i64 used_ = 0;  // of the room
+  i64 used_ = 0;  // used bytes of the room
   double coding_seconds_ = 0;
   std::vector<Part> parts_;
   std::vector<comm::Collective> collectives_;

@@ -25,10 +25,10 @@ struct RunKey {
 };
 
 /// Parameters lie in the precision of computation and are read only; gradients are running sums in the precision of the
-/// state. Whatever is borrowed ends with its phase, at the drop that the program's last reader is followed by; the
-/// phase after may have taken over its memory. Where these are cut by rows (layout::RowCuts), a phase has only its
-/// rows: runs have copies of parameters that are gathered from these, and make gradients that are reduced to these. All
-/// functions are thread-safe; which of two calls comes first is up to the program.
+/// state. Whatever belongs to a phase ends with it, when the last task that reads it is done; the next phase may have
+/// taken over its memory. Where these are cut by rows (layout::RowCuts), a phase has only its rows: runs have copies of
+/// parameters that are gathered from these, and make gradients that are reduced to these. All functions are
+/// thread-safe; which of two calls comes first is up to the program.
 class WorkingParameters {
  public:
   /// Refers to plans, holdings and home.
@@ -39,14 +39,15 @@ class WorkingParameters {
   /// else room, into which pieces that the rank has are copied; moves bring the others. Each group has memory of its
   /// own, so that one which the next strategy keeps holds no other. previous: the phase before.
   void allocate(PhaseKey phase, PhaseKey previous, int unit);
-  /// The rank's shard. InternalError unless the unit is prepared.
+  /// The rank's shard. InternalError unless the unit is allocated.
   at::Tensor param(PhaseKey phase, int param) const;
   /// The tensor that a run reads: the rank's shard, or the run's copy. InternalError unless it is there.
   at::Tensor run_param(const RunKey& run, int param) const;
-  /// Room for a run's copy, made at first use with that of its group, which adjoins.
+  /// Room for a run's copy, made at first use, allocated next to those of the others of its group.
   at::Tensor run_copy(const RunKey& run, int param);
 
-  /// The accumulator of a parameter's gradient, made and zeroed at first use with those of its group, which adjoin.
+  /// The accumulator of a parameter's gradient, made and zeroed at first use, allocated next to the
+  /// others of its group.
   at::Tensor gradient(PhaseKey phase, int param);
   /// The tensor to which a run adds its gradient: the accumulator, or one of the run's own, which is made in the same
   /// way; then the accumulator to which it will be added is made, too.
@@ -56,7 +57,7 @@ class WorkingParameters {
   /// The calling thread's stream uses what this has.
   void record_use(const compiler::UnitUse& use) const;
   void drop(const compiler::UnitUse& use);
-  /// What runs had of their own is overwritten with NaN when it is dropped, so that who still reads it is found.
+  /// Memory that runs had of their own is overwritten with NaN when it is dropped, so that who still reads it is found.
   void poison_what_is_dropped() { poison_ = true; }
 
   /// A view of `box` to send: from the previous phase's parameters, home's compute copy, or those of the phase itself.
@@ -82,8 +83,8 @@ class WorkingParameters {
   const Home& home_;
   at::Device device_;
   bool poison_ = false;
-  std::mutex making_;         // of what runs make
-  mutable std::mutex mutex_;  // of held_
+  std::mutex making_;         // guards what runs make
+  mutable std::mutex mutex_;  // guards held_
   std::map<compiler::UnitUse, Unit> held_;
 };
 

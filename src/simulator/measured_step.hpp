@@ -1,4 +1,4 @@
-// What the ranks of a step computed, as it was measured: in place of what the simulator would predict.
+// Measured times of the ranks' computing in a step, in place of what the simulator would predict.
 #pragma once
 
 #include <vector>

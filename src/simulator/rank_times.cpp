@@ -134,7 +134,7 @@ class RankAccount {
   const std::vector<TaskTime>& tasks_;
   const double step_seconds_;
   const SymmetryFolding& fold_;
-  std::vector<std::vector<Spent>> sums_;  // of a task: see spent
+  std::vector<std::vector<Spent>> sums_;  // sums of a task: see spent
 };
 
 }  // namespace

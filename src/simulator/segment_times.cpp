@@ -13,7 +13,7 @@
 namespace switchyard::simulator {
 namespace {
 
-constexpr double kManyFlops = 1e15, kManyBytes = 1e12;  // of a call that fills the device
+constexpr double kManyFlops = 1e15, kManyBytes = 1e12;  // a call that fills the device
 constexpr double kManySeconds = 1e9;
 
 auto numbers_of(const ir::LocalWork& work) {
@@ -172,7 +172,7 @@ void SegmentTimer::add(const ir::Instr& instr) {
     }
     return;
   }
-  const bool passes_keys = ir::key_bytes(stage_, instr, 0).all() > 0;  // as on all positions
+  const bool passes_keys = ir::key_bytes(stage_, instr, 0).all() > 0;  // the same on all positions
   if (passes_keys) add_keys(instr, false);
   Computation computation{.op = instr.op.get(), .type = type_of(stage_, instr), .positions = {}};
   for (int position = 0; position < stage_.replica.size(); ++position)
@@ -366,7 +366,7 @@ void SegmentTimer::put_in_order(const Calls& calls, double rest, SegmentTimes& t
   size_t await = from(segment_.awaits), release = from(segment_.releases);
   int started = 0, needs = 0;                       // pieces of collectives; of those, how many have ended
   std::vector<int> ended(segment_.code.size(), 0);  // how many have when this collective has
-  std::vector<int> ends;                            // of an instruction's calls
+  std::vector<int> ends;                            // ends of an instruction's calls
   const auto start = [&](size_t i) {
     for (; await < segment_.awaits.size() && segment_.awaits[await].instr == static_cast<int>(i); ++await)
       times.awaits.push_back({times.pieces.size(), segment_.awaits[await].unit});

@@ -1,4 +1,4 @@
-// What a compiled segment takes on a cluster, part by part.
+// Times of a compiled segment on a cluster, part by part.
 #pragma once
 
 #include <map>
@@ -20,18 +20,18 @@ namespace switchyard::simulator {
 enum class Activity { compute, communication };
 
 /// A part of a segment without events inside, on the slowest rank of the replica. It takes fixed + per_pair * attention
-/// pairs + per_square * squared lengths seconds; attention pairs: of a query and a key that it sees, squared lengths:
-/// squared lengths, both over the micro-batch's documents.
+/// pairs + per_square * squared lengths seconds; attention pairs: of a query and a key that it sees; both are sums over
+/// the micro-batch's documents.
 struct Piece {
   Activity what = Activity::compute;
   double fixed = 0, per_pair = 0, per_square = 0;
-  int exchange = -1;  // of SegmentTimes::exchanges; what the piece takes of devices and ports while it communicates
+  int exchange = -1;  // in SegmentTimes::exchanges; what the piece takes of devices and ports while it communicates
   ir::Queue queue = ir::Queue::compute;  // compute: nothing else is computed meanwhile; collective: it goes on beside
                                          // the pieces behind it
   int needs =
       0;  // so many pieces of the collective queue, counted from the segment's start, have ended before it starts
   int first = 0, end = 0;  // instructions of the segment whose operators it computes
-  double share = 1;        // of their time: a step of attention has a part of one
+  double share = 1;        // share of their time: a step of attention has a part of one
 };
 
 /// A unit that is awaited or released at the start of piece `before`.
@@ -63,7 +63,7 @@ struct Part {
 class Queues {
  public:
   void add(const Piece& piece, double seconds, std::vector<Part>& parts);
-  /// What is left of the collective queue.
+  /// Adds the rest of the collectives that have not ended.
   void finish(std::vector<Part>& parts);
 
  private:
@@ -71,7 +71,7 @@ class Queues {
   void end_first(std::vector<Part>& parts);
 
   std::vector<std::pair<int, double>> collectives_;  // exchange, seconds left
-  size_t first_ = 0;                                 // of them that hasn't ended
+  size_t first_ = 0;                                 // the first that hasn't ended
   int ended_ = 0;
 };
 
@@ -88,7 +88,7 @@ cost::Exchange exchange_of(const PassedKeys& passed, const compiler::RingKeys& k
                            const codecs::Rule& encoding, const cluster::Hardware& hardware,
                            const cluster::Cluster& placement);
 
-/// What the ring ranks of a run's micro-batch pass on. How long that takes is the same for all of them and in all
+/// Keys that the ring ranks of a run's micro-batch pass on. How long that takes is the same for all of them and in all
 /// passes.
 struct TimedKeys {
   compiler::RingKeys keys;
@@ -137,7 +137,7 @@ class SegmentTimer {
     i64 element = 0, chunk = 0;  // bytes; tokens at a time, as ir::StatisticSums
     std::vector<i64> per_token;
     std::vector<std::vector<int>> groups;  // positions that sum together
-    i64 units = 0;                         // of tokens, as ir::StatisticGroups
+    i64 units = 0;                         // units of tokens, see ir::StatisticGroups
     bool operator==(const Sums&) const = default;
   };
   using Kind = std::variant<Computation, Exchange, Sums, PassedKeys>;
@@ -156,13 +156,13 @@ class SegmentTimer {
       return std::span(all).subspan(first, ends[instr] - first);
     }
   };
-  // What was found of the calls of a micro-batch so far.
+  // Results so far for the calls of a micro-batch.
   struct Known {
     i64 T = 0;
     TimedKeys* keys = nullptr;
     int ring = 0;
-    std::vector<std::optional<Piece>> pieces{};              // of kinds
-    std::map<std::pair<size_t, size_t>, Piece> transfers{};  // of kinds of keys, by round
+    std::vector<std::optional<Piece>> pieces{};              // a piece for each kind
+    std::map<std::pair<size_t, size_t>, Piece> transfers{};  // a piece for each kind of keys, by round
   };
 
   void add(const ir::Instr& instr);
@@ -190,7 +190,7 @@ class SegmentTimer {
   const cluster::Cluster& placement_;
   const config::Compression compression_;
   std::vector<Kind> kinds_;                  // each once
-  std::vector<std::vector<size_t>> pieces_;  // of an instruction
+  std::vector<std::vector<size_t>> pieces_;  // pieces of an instruction
 };
 
 /// The same for one T.

@@ -50,12 +50,12 @@ class SharedResources {
  private:
   struct Activity {
     std::vector<Stretch> stretches;
-    std::vector<double> ends;              // of the completed stretches
+    std::vector<double> ends;              // ends of the completed stretches
     double left = 0, rate = 1, since = 0;  // left: seconds of the present stretch left at time `since`
     bool modest = false;                   // never claims more than the whole of a resource
     bool alone = false;                    // on all its resources, whose loads are then not kept up to date
-    i64 order = 0;                         // of starts
-    i64 version = 0;                       // of its next event
+    i64 order = 0;                         // order of starts
+    i64 version = 0;                       // version of its next event
     i64 rated = 0;                         // value of changes_ when its rate was last computed
     const Stretch& present() const { return stretches[ends.size()]; }
   };

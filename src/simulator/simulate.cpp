@@ -72,7 +72,7 @@ class Simulator {
     bool started = false, done = false, awaited = false;  // awaited: for units
     const ReplicaSegment* segment = nullptr;
     const FoldedSegment* folded = nullptr;
-    const PlacedWork* other = nullptr;  // of tasks that aren't runs
+    const PlacedWork* other = nullptr;  // work of tasks that aren't runs
     size_t piece = 0, await = 0, release = 0;
     double attention_pairs = 0, squared_lengths = 0, zeroing = 0;
     Queues queues{};
@@ -143,7 +143,7 @@ class Simulator {
     graph.add_task(TaskGraph::work_of(parts), lists);
   }
 
-  // What each task waits for: its streams' tasks before it, other tasks, units of other tasks.
+  // Waits of each task: its streams' tasks before it, other tasks, units of other tasks.
   void prepare() {
     work_began_.resize(program_.tasks.size());
     after_task_.resize(program_.tasks.size());
@@ -338,10 +338,10 @@ class Simulator {
   Simulation result_;
   std::optional<SymmetryFolding> fold_;
   std::vector<std::pair<int, int>> in_order_;                // tasks of a queue, the later one first
-  std::unordered_map<const void*, std::vector<int>> lists_;  // of the graph, of a segment or other work
+  std::unordered_map<const void*, std::vector<int>> lists_;  // lists of the graph, of a segment or of other work
   std::map<std::pair<const ReplicaSegment*, i64>, FoldedSegment> folded_segments_;  // tasks of a class
   std::map<std::pair<const PlacedWork*, i64>, std::vector<Claim>> folded_;
-  std::vector<std::vector<Span>> spans_;  // of tasks that stand for their class
+  std::vector<std::vector<Span>> spans_;  // spans of tasks that stand for their class
   compiler::QueueNumbers queues_;
   SharedResources shared_{0};
   std::deque<int> ready_;  // tasks that miss nothing
@@ -350,9 +350,9 @@ class Simulator {
   std::map<std::pair<int, int>, std::vector<int>> after_unit_;  // task, unit
   std::set<TaskWork::Accumulators> accumulating_;               // that a run has begun
   std::vector<int> task_of_activity_;
-  std::vector<double> work_began_;  // of a task's present stretches
-  std::vector<Part> parts_;         // of a piece
-  std::vector<Stretch> work_;       // of the task that goes on
+  std::vector<double> work_began_;  // when a task's present stretches began
+  std::vector<Part> parts_;         // parts of a piece
+  std::vector<Stretch> work_;       // stretches of the task that goes on
 };
 
 }  // namespace

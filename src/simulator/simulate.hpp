@@ -36,7 +36,7 @@ struct TaskTime {
 struct Simulation {
   double step_seconds = 0;
   std::vector<RankTime> ranks;
-  std::vector<TaskTime> tasks;                                 // of the Program
+  std::vector<TaskTime> tasks;                                 // times of the Program's tasks
   std::shared_ptr<const std::vector<std::vector<Span>>> kept;  // where the tasks' spans lie
 };
 

@@ -130,7 +130,7 @@ const ReplicaSegment& TaskWork::segment(const Task& t) {
 }
 
 // The ranks of a run in groups that compute the same for a piece: of the same tokens, with shards of equal sizes.
-std::vector<std::vector<int>> TaskWork::alike(const Task& t, const Piece& piece) const {
+std::vector<std::vector<int>> TaskWork::equal_ranks(const Task& t, const Piece& piece) const {
   const ir::StageCode& stage = stage_of(t);
   const auto instructions =
       std::span(stage.segment(t.pass()).code)
@@ -163,7 +163,7 @@ std::vector<std::vector<int>> TaskWork::alike(const Task& t, const Piece& piece)
 TimedSegment TaskWork::as_measured(const Task& t, TimedSegment timed) const {
   for (Piece& piece : timed.times.pieces) {
     if (piece.what != Activity::compute) continue;
-    piece.fixed = piece.share * measured_->slowest(t, alike(t, piece), piece.first, piece.end);
+    piece.fixed = piece.share * measured_->slowest(t, equal_ranks(t, piece), piece.first, piece.end);
     piece.per_pair = piece.per_square = 0;
   }
   return timed;

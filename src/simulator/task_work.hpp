@@ -1,4 +1,4 @@
-// What a task of a Program takes by itself, and of which devices and ports.
+// Time that a task of a Program takes by itself, and the devices and ports that it uses.
 #pragma once
 
 #include <deque>
@@ -23,21 +23,21 @@ namespace switchyard::simulator {
 struct ReplicaSegment {
   const SegmentTimes* times = nullptr;
   std::vector<Claim> computing;
-  std::vector<std::vector<Claim>> exchanging;  // of times->exchanges
+  std::vector<std::vector<Claim>> exchanging;  // one list for each of times->exchanges
   // While the replica computes beside an exchange: both take `slowdown` of the time that they would take by themselves.
   std::vector<std::vector<Claim>> both{};
   std::vector<double> slowdown{};
 };
 
-/// What ranks take while they transfer.
+/// Use of devices and ports by ranks that transfer.
 struct Use {
-  std::vector<double> devices{};  // of each rank
+  std::vector<double> devices{};  // share of each rank
   std::vector<cost::Exchange::PortShare> ports{};
-  int first_host = 0;  // of the ranks that it was made for
+  int first_host = 0;  // first host of the ranks that it was made for
 };
 struct TimedSegment {
   SegmentTimes times;
-  std::vector<Use> uses;  // of its exchanges
+  std::vector<Use> uses;  // one for each of its exchanges
 };
 
 /// Times of segments, which simulations of the same model on the same hardware share. Thread-safe.
@@ -71,8 +71,8 @@ struct PlacedWork {
 };
 
 /// Computes what is equal once: segments of replicas with the same placement on hosts, transfers of the same messages.
-/// What it gives lives as long as it. Resources are numbered: ranks, ports of each device (by link and direction),
-/// hosts. Refers to the plans and the hardware.
+/// Returned references are valid as long as this object. Resources are numbered: ranks, ports of each device (by link
+/// and direction), hosts. Refers to the plans and the hardware.
 class TaskWork {
  public:
   /// measured: what computing took in such a step; null: it is predicted.
@@ -84,12 +84,12 @@ class TaskWork {
   /// The segment that a run executes, on the ranks of its replica.
   const ReplicaSegment& segment(const ir::Task& run);
   const batch::MicroBatch& micro_batch(const ir::Task& run) const;
-  /// The documents of the ring rank that a run's segment tells the times of: the one that takes longest.
+  /// The documents of the ring rank that a run's segment has the times of: the one that takes longest.
   const std::vector<batch::Piece>& shard(const ir::Task& run);
   /// Whether runs of the task's stage make gradients of their own (depth, ZeRO-2, 3), or add to those of the strategy.
   bool makes_own_gradients(const ir::Task& t) const { return stage_of(t).reduces() && t.micro_batch() >= 0; }
-  /// What a run or zero-fill adds to: the accumulators of a replica's stage, or what the runs of a block make of their
-  /// own with a piece (else: first micro-batch and piece -1).
+  /// The gradients that a run or zero-fill adds to: the accumulators of a replica's stage, or what the runs of a block
+  /// make of their own with a piece (else: first micro-batch and piece -1).
   struct Accumulators {
     int phase = 0, replica = 0, stage = 0, first = -1, piece = -1;
     Pass pass = Pass::W;
@@ -139,7 +139,7 @@ class TaskWork {
   double zeroing_of(const ir::Task& t) const;
 
   double computed(const ir::Task& t, double predicted) const;
-  std::vector<std::vector<int>> alike(const ir::Task& run, const Piece& piece) const;
+  std::vector<std::vector<int>> equal_ranks(const ir::Task& run, const Piece& piece) const;
   TimedSegment as_measured(const ir::Task& run, TimedSegment timed) const;
 
   const batch::StepPlan& plan_;
@@ -165,7 +165,7 @@ class TaskWork {
   std::deque<PlacedWork> others_;
   mutable std::map<std::tuple<const ir::StageCode*, Pass, int>, double> zeroed_;  // piece
   mutable std::map<std::tuple<int, int, const layout::MessagePattern*>, double>
-      copied_;  // of an allocation's strategies and first round
+      copied_;  // by an allocation's strategies and first round
 };
 
 }  // namespace switchyard::simulator

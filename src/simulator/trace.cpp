@@ -38,7 +38,7 @@ nlohmann::json named(const char* what, int rank, int thread, const std::string& 
   return {{"ph", "M"}, {"name", what}, {"pid", rank}, {"tid", thread}, {"args", {{"name", name}}}};
 }
 
-constexpr size_t kMostEvents = 100'000;  // of stretches within tasks
+constexpr size_t kMostEvents = 100'000;  // most stretches within tasks
 
 /// The ranks of a process, and its spans.
 struct Process {
@@ -151,7 +151,7 @@ std::string trace_of(const ir::Program& program, const std::vector<std::vector<T
   return text_of(program, processes, other_data);
 }
 
-void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {
+void start_when_last_rank_is_ready(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans) {
   const auto is_transfer = [&](const TracedSpan& one) {
     return one.span.communication && program.tasks[static_cast<size_t>(one.task)].kind() != ir::TaskKind::run;
   };

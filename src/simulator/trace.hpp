@@ -23,7 +23,7 @@ struct TracedSpan {
 };
 /// Moves the begin of measured transfers to the time at which the last of their ranks is ready: waiting for other ranks
 /// is not work.
-void begin_with_the_last(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans);
+void start_when_last_rank_is_ready(const ir::Program& program, std::vector<std::vector<TracedSpan>>& spans);
 
 /// A trace of any spans, those of rank r in spans[r]; spans in which a task only waits must not be among them.
 /// other_data: written to otherData unchanged.

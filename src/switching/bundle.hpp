@@ -24,7 +24,7 @@ struct Piece {
 };
 
 struct Bundle {
-  std::vector<int> holders, partials, takers;  // as in layout::Slice
+  std::vector<int> holders, partials, takers;  // same as in layout::Slice
   std::vector<Piece> pieces{};
   i64 elements = 0;
 };

@@ -22,7 +22,7 @@ using layout::ShardMap;
 /// What a message must have in common with messages between the same ranks that it is joined with, and its place.
 struct Placed {
   int tensor = 0;
-  std::array<int, 4> shards{};  // of the source in from, to; of the destination in from, to
+  std::array<int, 4> shards{};  // the source's in from, to; the destination's in from, to
   int place = 0;
   auto operator<=>(const Placed&) const = default;
   bool joins(const Placed& other) const { return tensor == other.tensor && shards == other.shards; }

@@ -73,7 +73,7 @@ class Numbering {
   }
 
   Names names_;
-  std::vector<int> number_;  // of each rank
+  std::vector<int> number_;  // each rank's number
 };
 
 /// The maps of a plan: preferred sources, further sources, destinations.

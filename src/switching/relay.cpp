@@ -61,7 +61,7 @@ void deliver_inside(const std::map<int, std::vector<Delivery>>& hosts, std::vect
 /// Delivers across hosts: the senders share all crossings. On each host, the receivers share what comes from each
 /// sender, and pass it on.
 void deliver_across(const std::vector<Delivery>& crossings, const Cluster& cluster, std::vector<BundleRange>& crossing,
-                    std::vector<BundleRange>& spreading) {
+                    std::vector<BundleRange>& passing_on) {
   std::vector<Demand> sending;
   for (const Delivery& delivery : crossings) {
     const bool evenly = delivery.senders.size() <= delivery.receivers.size();  // else many small parts
@@ -88,7 +88,7 @@ void deliver_across(const std::vector<Delivery>& crossings, const Cluster& clust
             {.src = at_host.parts[d].rank, .dst = part.rank, .bundle = delivery.bundle, .begin = begin, .end = end});
         for (const int other : delivery.receivers) {
           if (other != part.rank)
-            spreading.push_back(
+            passing_on.push_back(
                 {.src = part.rank, .dst = other, .bundle = delivery.bundle, .begin = begin, .end = end});
         }
       }
@@ -149,7 +149,7 @@ class Contributors {
   }
 
   const Cluster& cluster_;
-  std::vector<int> holders_, partials_;                    // of the last bundle
+  std::vector<int> holders_, partials_;                    // those of the last bundle
   std::map<int, std::map<int, std::vector<int>>> places_;  // its holders by partial, by host
   std::shared_ptr<const Contributions> every_one_;         // whoever owns it: each partial is on one host
 };

@@ -110,7 +110,7 @@ class Sharing {
   int last_ = -1;
   std::vector<i64> load_;
   std::set<std::pair<int, int>> pairs_;
-  std::vector<Part> parts_;  // of the current demand
+  std::vector<Part> parts_;  // parts of the current demand
 };
 
 }  // namespace

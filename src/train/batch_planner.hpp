@@ -56,7 +56,7 @@ class BatchPlanner {
   simulator::KnownSegments known_segments_;
   std::unique_ptr<simulator::BucketChooser> chooser_;  // null: steps use all buckets
   comm::JointWork drafting_;                           // takes as long as it takes
-  std::optional<PlannedBatch> next_;                   // of the step after the one that was taken last
+  std::optional<PlannedBatch> next_;                   // the step after the one that was taken last
   std::future<Draft> after_next_;                      // made by a thread that also plans the switches of next_
 };
 

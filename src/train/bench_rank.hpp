@@ -1,4 +1,4 @@
-// What the ranks of the benchmarks share: the plans of a model given on the command line.
+// Common parts of the benchmarks' ranks: the plans of a model given on the command line.
 #pragma once
 
 #include <string>

@@ -27,7 +27,7 @@
 namespace switchyard::train {
 namespace {
 
-constexpr i64 kMostDocuments = 1 << 20, kMostTokens = 1 << 24;  // of a step, of a document
+constexpr i64 kMostDocuments = 1 << 20, kMostTokens = 1 << 24;  // in a step, in a document
 constexpr i64 kMostTokensOfAStep = 1 << 28;
 
 // The same few tokens again and again, so that the loss falls and shows that the model trains.

@@ -30,7 +30,7 @@ struct BenchSwitchSettings {
 /// Both are medians of alternating repetitions in one run, each timed from a common start to the end of the slowest
 /// rank.
 struct BenchSwitchResult {
-  i64 moved_bytes = 0, copied_bytes = 0;  // of all ranks: from other ranks, from the rank's own memory
+  i64 moved_bytes = 0, copied_bytes = 0;  // sums over ranks: from other ranks, from the rank's own memory
   double switch_seconds = 0, copy_seconds = 0;
   /// Bytes that the working parameters received per second.
   double bytes_per_second() const { return static_cast<double>(moved_bytes + copied_bytes) / switch_seconds; }

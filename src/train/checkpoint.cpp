@@ -77,7 +77,7 @@ layout::Box box_of(const files::ManifestEntry& entry) {
   return box;
 }
 
-/// What the state of one part of a rank's box is called; number: of the box among those of its parameter (residuals:
+/// Name of the state of one part of a rank's box; number: of the box among those of its parameter (residuals:
 /// of the rank).
 files::ManifestEntry entry_of(const compiler::Plans& plans, int param, int rank, const layout::Box& box, size_t number,
                               const char* part) {
@@ -135,7 +135,8 @@ class StateFiles {
   std::map<std::string, files::TensorFile> files_;
 };
 
-// What its rank doesn't send any more goes to the owners' gradients, which are zero between steps.
+// Error feedback of elements that a rank no longer sends is added to the owners' gradients, which are zero between
+// steps.
 void load_residuals(const files::Manifest& manifest, StateFiles& state, const compiler::Plans& plans,
                     runtime::Store& store) {
   const int rank = store.holdings.rank();

@@ -26,7 +26,8 @@ struct TrainState {
   std::string schedule{};
 };
 
-/// What a rank writes: master weights and moments of every box of home that it owns, and its residuals.
+/// The part of a checkpoint that a rank writes: master weights and moments of every box of home that it owns, and its
+/// residuals.
 struct StatePart {
   struct Box {
     files::ManifestEntry entry;

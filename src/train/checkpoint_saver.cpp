@@ -61,7 +61,7 @@ void CheckpointSaver::save(const StatePart& part, const TrainState& state) {
 // Each once: what can't be removed can't be the next time, either.
 void CheckpointSaver::tell(const std::vector<std::string>& remarks) {
   for (const std::string& remark : remarks)
-    if (told_.insert(remark).second) say_(remark);
+    if (remarked_.insert(remark).second) say_(remark);
 }
 
 void CheckpointSaver::wait(std::chrono::milliseconds most) const {

@@ -18,8 +18,8 @@ namespace switchyard::train {
 /// own, so ranks need not wait for it at the same time. The destructor waits.
 class CheckpointSaver {
  public:
-  /// Collective. together: of all ranks, for nothing else. model_files: of rank 0. say: is told, on any thread, what no
-  /// error is, such as an old checkpoint that can't be removed. Refers to job, plans and fabric.
+  /// Collective. together: of all ranks, for nothing else. model_files: of rank 0. say: gets, on any thread, what is no
+  /// error, such as an old checkpoint that can't be removed. Refers to job, plans and fabric.
   CheckpointSaver(const config::Job& job, const compiler::Plans& plans, comm::Fabric& fabric,
                   const comm::JointWork& together, files::ModelFiles model_files,
                   std::function<void(const std::string&)> say);
@@ -51,7 +51,7 @@ class CheckpointSaver {
   comm::JointWork together_;
   files::ModelFiles model_files_;
   std::function<void(const std::string&)> say_;
-  std::set<std::string> told_;
+  std::set<std::string> remarked_;
   const i64 copy_bytes_;
   const std::uint32_t attempt_;
   std::atomic<bool> writing_ = false, failed_ = false;

@@ -1,4 +1,4 @@
-// Where a run draws from its data: what a checkpoint keeps of it, and where a resumed run goes on.
+// The place at which a run draws from its data: what a checkpoint keeps of it, and where a resumed run goes on.
 #pragma once
 
 #include <string>

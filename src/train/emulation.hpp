@@ -33,7 +33,7 @@ class Emulation {
 /// Sets the times of the record to those of an emulated step, and of planning it, which comes before.
 void set_times(StepRecord& record, const simulator::Simulation& step, Seconds planning, const ir::Program& program);
 
-/// Where the tasks of each rank worked.
+/// Times at which the tasks of each rank worked.
 std::vector<std::vector<simulator::TracedSpan>> spans_of(const simulator::Simulation& step, const ir::Program& program);
 
 }  // namespace switchyard::train

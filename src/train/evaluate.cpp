@@ -25,7 +25,7 @@ std::vector<i64> ranges_up_to(i64 context) {
   return max_lengths;
 }
 
-// In their order, each with as many tokens as `most`, or one sequence.
+// Parts in the order of sequences, each with at most `most` tokens, or with one sequence.
 std::vector<std::vector<data::Sequence>> divided(const std::vector<data::Sequence>& sequences, i64 most) {
   std::vector<std::vector<data::Sequence>> parts;
   i64 tokens = 0;

@@ -23,7 +23,7 @@ struct HostView {
 void require_one_type(const std::vector<HostView>& all);
 
 /// Which devices a process has, as a value of HostView::visible_gpus. identities: of its devices, in their order, each
-/// empty where it is not known; variable: CUDA_VISIBLE_DEVICES, which tells no devices apart where the launcher shows
+/// empty where it is not known; variable: CUDA_VISIBLE_DEVICES, which distinguishes no devices where the launcher shows
 /// each process one of its own by a container of the system: each then has the first one of what it sees.
 std::string visible_gpus(const std::vector<std::string>& identities, const std::string& variable);
 
@@ -42,7 +42,7 @@ at::DeviceType& gpu_type();
 /// Devices of that type that this process sees.
 int gpu_count();
 
-/// What run.device = "auto" stands for in this process.
+/// The device that run.device = "auto" means in this process.
 cluster::DeviceType device_type();
 
 /// UserError unless this process can compute on such a device. Called before ranks start, and before anything else asks

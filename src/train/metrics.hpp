@@ -1,4 +1,4 @@
-// What a step reports, said once: the log line and the TensorBoard scalars are two views of one list of fields.
+// The figures of a step, listed once: the log line and the TensorBoard scalars are two views of one list of fields.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -26,10 +26,10 @@ struct StepRecord {
   std::vector<PartRecord> sources{};  // empty if there is only one
   double learning_rate = 0;
   double grad_norm = 0;                              // before clipping
-  i64 tokens = 0;                                    // of the global batch, padding not counted
+  i64 tokens = 0;                                    // tokens of the global batch, padding not counted
   Seconds time{};                                    // wall time of the step
   std::optional<double> matmul_share{};              // achieved / measured matmul peak of the device
-  std::vector<Bytes> peak_memory{};                  // of each rank, in the step
+  std::vector<Bytes> peak_memory{};                  // each rank's, in the step
   std::vector<Bytes> predicted_peak_memory{};        // the same as predicted before it, at the expected pace
   std::vector<Bytes> peak_memory_bound{};            // the most that it can be, at any pace
   Bytes intra_host_traffic{}, inter_host_traffic{};  // sent by all ranks
@@ -39,9 +39,9 @@ struct StepRecord {
   std::optional<int> slowest_rank{};                 // whose compute stream waited least; of several ranks
   Seconds slowest_rank_time{};                       // that this rank did not wait
   Seconds median_rank_time{};                        // that the median rank did not wait
-  std::optional<double> hidden_share{};              // of the time in which ranks transfer: while they compute, 0 to 1
+  std::optional<double> hidden_share{};              // share of transfers beside computing, 0 to 1
   std::optional<Seconds> checkpoint_time{};          // that training stood still for a checkpoint before the step
-  std::vector<int> chosen_buckets{};                 // of the job, where each step chooses; otherwise empty
+  std::vector<int> chosen_buckets{};                 // numbers in the job, where each step chooses; otherwise empty
   bool skipped = false;                              // loss or gradient not finite: no update
   std::string emulated{};                            // cluster whose times these are; empty: this machine's own
 

@@ -78,7 +78,7 @@ int sharing_a_device(int ranks, bool processes) {
   return processes || gpu_count() == 0 ? 1 : (ranks + gpu_count() - 1) / gpu_count();
 }
 
-// What a rank of this host computes on. Ranks share the memory of cores; threads of one process may share devices.
+// The device of a rank of this host. Ranks share the memory of cores; threads of one process may share devices.
 cluster::Device described(const at::Device& device, int ranks, bool processes, const config::Machine& machine) {
   cluster::Device made;
   if (device.is_cpu()) {
@@ -96,11 +96,11 @@ cluster::Device described(const at::Device& device, int ranks, bool processes, c
 // Thread blocks that a channel has in jobs with 7 to 13 channels: more would measure links that no job has.
 constexpr int kBlocksOfAChannel = 8;
 
-// What NCCL takes where each rank is a process: in each of a job's channels some 10 MiB for each peer and block, of
+// NCCL's memory where each rank is a process: in each of a job's channels some 10 MiB for each peer and block, of
 // which plans use some dozens.
 constexpr i64 kRoomForNccl = i64{2} << 30;
 
-// What plans leave free of a device's memory, once it has computed everything: its driver's context with the kernels
+// Memory of a device that plans leave free, once it has computed everything: its driver's context with the kernels
 // that were loaded, and what others have.
 Bytes reserve_of(const at::Device& device, int sharing, bool exchanges) {
   if (device.is_cpu()) return {};

@@ -36,7 +36,7 @@ std::map<std::string, cluster::CodecRates> profile_codecs(MeasurementBarrier& ba
     if (codec == codecs::Codec::none) continue;
     const auto [encoding, decoding] = measured(codec, kElements);
     const auto [encoding_few, decoding_few] = measured(codec, kFew);
-    // What a short message takes beyond its share of a long one.
+    // Time of a short message beyond its share of a long one.
     const double share = static_cast<double>(kFew) / kElements;
     const double message = (encoding_few + decoding_few - share * (encoding + decoding)) / 2;
     rates[std::string(name_of(codec))] = {.encode = {4 * kElements / encoding},

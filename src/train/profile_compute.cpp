@@ -110,7 +110,7 @@ std::vector<Subject> subjects_of_cpus(i64 head_dim) {
 // A GPU takes as long for small work as for none, so that nothing follows from it for the sizes that are trained there.
 std::vector<Subject> subjects_of_gpus(i64 head_dim) {
   const i64 wide = head_dim == kHeadDim ? kWideHead : head_dim;
-  const i64 heads = std::max<i64>(2, 1024 / wide / 2 * 2);  // of the narrowest model
+  const i64 heads = std::max<i64>(2, 1024 / wide / 2 * 2);  // heads of the narrowest model
   return {{llama(heads * wide, 2816, 32768, 1, wide), steps_of({1024, 4096, 16384}, 16384)},
           {llama(2 * heads * wide, 5504, 8192, 1, wide), steps_of({1024, 4096, 16384}, 8192)},
           {llama(4 * heads * wide, 11008, 32768, 1, wide), steps_of({1024, 4096, 8192}, 4096)},
@@ -199,7 +199,7 @@ class ProfiledModel {
     }
   }
 
-  /// What the host took to issue an operator in each step.
+  /// Time in which the host issued an operator in each step.
   const std::vector<double>& issues() const { return issues_; }
 
   /// The calls of each step.

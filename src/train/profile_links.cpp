@@ -25,7 +25,7 @@ using cluster::Link;
 constexpr i64 kLeast = 64;  // bytes: a message that is all latency
 constexpr i64 kSizes[] = {1 << 12, 1 << 14, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24};
 constexpr std::chrono::microseconds kLate{300};
-constexpr double kMostLatency = 0.9;                            // of any message's time
+constexpr double kMostLatency = 0.9;                            // share of any message's time
 constexpr double kTooLong = 0.4;                                // seconds of a message
 constexpr i64 kBeyondCaches = i64{1} << 26, kMostBuffers = 64;  // bytes; in a step, sent data is rarely in the cache
 

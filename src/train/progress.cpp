@@ -23,7 +23,7 @@ Seconds between(Clock::time_point from, Clock::time_point to) {
   return {std::chrono::duration<double>(to - from).count()};
 }
 
-/// What a step had as its result, in the order of the line.
+/// Results of a step, in the order of the line.
 std::vector<Progress::Field> results_of(const StepRecord& record) {
   if (record.skipped) return {{"skipped: loss or gradient not finite", kAlways}};
   std::vector<Progress::Field> fields{

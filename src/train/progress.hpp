@@ -19,11 +19,11 @@
 namespace switchyard::train {
 
 struct ProgressSettings {
-  i64 first_step = 1, last_step = 1;                           // of this run
+  i64 first_step = 1, last_step = 1;                           // those of this run
   bool terminal = false;                                       // lines can be rewritten
   bool colour = false;                                         // on a terminal
   i64 every = 1;                                               // steps between lines that stay
-  std::function<size_t()> columns = [] { return size_t{0}; };  // of the terminal now; 0: not known
+  std::function<size_t()> columns = [] { return size_t{0}; };  // width of the terminal now; 0: not known
   std::function<Clock::time_point()> now = Clock::now;
 };
 
@@ -59,7 +59,7 @@ class Progress {
   void summarize();
 
  private:
-  /// What the status line shows: a step and how long the current one has been running.
+  /// Content of the status line: a step and how long the current one has been running.
   struct Status {
     std::string step;
     Seconds running;
@@ -78,7 +78,7 @@ class Progress {
   std::mutex mutex_;
   i64 next_step_;
   std::deque<double> pace_;     // seconds of each of the last steps
-  std::vector<Field> results_;  // of the last step
+  std::vector<Field> results_;  // results of the last step
   i64 steps_ = 0, skipped_ = 0, tokens_ = 0;
   bool emulated_ = false;  // the seconds
   double seconds_ = 0;

@@ -37,13 +37,13 @@ void require_equal(const std::vector<std::uint64_t>& numbers, const std::string&
                   what);
 }
 
-// What a rank sends the others about its program.
+// The message of a rank to the others about its program.
 struct Proposal {
   std::uint64_t fingerprint = 0;
   compiler::MemoryPeak peak;  // at the worst pace
 };
 
-// What would take less memory than a run under this strategy; null: than what a rank holds in any case.
+// Advice for less memory in a run under this strategy; null: for less than a rank holds in any case.
 std::string ways_to_save(const config::Strategy* strategy, bool trains) {
   if (strategy == nullptr) return trains ? " or use more ranks" : " or divide the weights over more ranks";
   std::string text;

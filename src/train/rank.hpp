@@ -26,7 +26,7 @@ struct RankSettings {
   std::string emulated{};
   at::Device device{at::kCPU};
   bool prefetch = true;
-  std::uint64_t seed = 0;  // of dropout
+  std::uint64_t seed = 0;  // seed of dropout
   kernels::RankMemory* memory = nullptr;
   std::string forward = "validation";
 };
@@ -104,7 +104,7 @@ class Rank {
   compiler::MemoryPeak predicted_, bound_;
   i64 agreements_ = 0;
   i64 step_ahead_ = -1;
-  std::future<Draft> ahead_;  // of that step; last: its thread uses what others have
+  std::future<Draft> ahead_;  // draft of that step; last: its thread uses what others have
 };
 
 }  // namespace switchyard::train

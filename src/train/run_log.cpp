@@ -49,7 +49,7 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
   lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
   constexpr const char* kValidations = "validation.jsonl";
   if (!config::validation_sources_of(job).empty() ||
-      std::filesystem::exists(std::filesystem::path(job.run.out) / kValidations))  // of a run that goes on without
+      std::filesystem::exists(std::filesystem::path(job.run.out) / kValidations))  // written before a resumed run
     validations_.emplace(files::JsonLines::open(job.run.out, first_step - 1, kValidations));
   events_.emplace(files::EventWriter::create(job.run.out, first_step));
   files::write_text(job.run.out + "/job.toml", config::to_toml(job));
@@ -60,7 +60,7 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
   if (!plan_json.empty())
     files::write_text(plan_path, plan_json);
   else if (first_step == 1)
-    std::filesystem::remove(plan_path);  // of another run
+    std::filesystem::remove(plan_path);  // another run's
   if (job.log.wandb) wandb_.emplace(job.run.out, first_step);
 }
 

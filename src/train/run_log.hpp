@@ -1,4 +1,4 @@
-// What a run reports: its folder's log and TensorBoard events, and the line on the terminal.
+// Reports of a run: its folder's log and TensorBoard events, and the line on the terminal.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace switchyard::train {
 
-/// What the user of a run should know before it begins: what will not be kept of it. Lines.
+/// Warnings before a run begins: lines that say what will not be kept of it.
 std::vector<std::string> not_kept(const config::Job& job);
 
 /// Written by rank 0. Without run.out there is only the terminal.
@@ -28,9 +28,9 @@ class RunLog {
   void add(const ValidationRecord& record);
   /// A text of its own on the terminal. indent: of its lines after the first.
   void say(const std::string& text, size_t indent = 0) { progress_.say(text, indent); }
-  /// What goes on between two steps, on the status line; empty: that is over.
+  /// Activity between two steps, on the status line; empty: none any more.
   void now(const std::string& what) { progress_.now(what); }
-  /// What all steps did, on the terminal.
+  /// Summary of all steps, on the terminal.
   void summarize() { progress_.summarize(); }
 
  private:

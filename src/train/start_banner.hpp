@@ -1,4 +1,4 @@
-// What a run is about to do, for the terminal.
+// Lines on the terminal about the run that begins.
 #pragma once
 
 #include <string>
@@ -12,12 +12,12 @@
 
 namespace switchyard::train {
 
-/// What the job file does not say.
+/// Facts that the job file does not have.
 struct StartFacts {
-  i64 documents = 0, tokens = 0;    // of the data
+  i64 documents = 0, tokens = 0;    // size of the data
   batch::WorkModel work;            // flops of a document's forward pass
-  Precision precision;              // of computation and of the state
-  const cluster::Cluster& cluster;  // of the ranks
+  Precision precision;              // precision of computation and of the state
+  const cluster::Cluster& cluster;  // where the ranks are
   Bytes predicted;                  // highest predicted peak of a rank in the first step
 };
 

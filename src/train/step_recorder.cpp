@@ -203,7 +203,7 @@ std::vector<std::vector<simulator::TracedSpan>> StepRecorder::measured_spans(con
     for (const runtime::TaskSpan& span : of_rank)
       traced.push_back({span.task, {span.begin, span.end, span.communication}});
   }
-  simulator::begin_with_the_last(program, spans);
+  simulator::start_when_last_rank_is_ready(program, spans);
   return spans;
 }
 

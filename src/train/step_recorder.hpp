@@ -1,4 +1,4 @@
-// What is reported of a step: figures of all ranks, the log, and a timeline.
+// Reports of a step: figures of all ranks, the log, and a timeline.
 #pragma once
 
 #include <functional>
@@ -31,8 +31,8 @@ struct DoneStep {
   std::optional<Seconds> checkpoint_time = {};
 };
 
-/// What all ranks know after a step. stop_signal: the signal by which a rank's process was asked to stop (StopSignals),
-/// of several the one with the largest number; 0: none was. saving: a rank still writes a checkpoint.
+/// Facts that all ranks know after a step. stop_signal: the signal by which a rank's process was asked to stop
+/// (StopSignals), of several the one with the largest number; 0: none was. saving: a rank still writes a checkpoint.
 struct AfterStep {
   int stop_signal = 0;
   bool saving = false;
@@ -64,13 +64,13 @@ class StepRecorder {
   void add(ValidationRecord record);
   /// A text of its own on rank 0's terminal. indent: of its lines after the first.
   void say(const std::string& text, size_t indent = 0);
-  /// What goes on between two steps, for the status line on rank 0's terminal; empty: that is over.
+  /// Activity between two steps, for the status line on rank 0's terminal; empty: none any more.
   void now(const std::string& what);
   /// After the last step: what all steps did, on rank 0's terminal.
   void summarize();
 
  private:
-  // What each rank sends to rank 0.
+  // Message of each rank to rank 0.
   struct Figures {
     i64 peak = 0, predicted_peak = 0, peak_bound = 0, intra = 0, inter = 0;  // bytes
     double waiting = 0, switching = 0, communication = 0, hidden = 0;        // seconds
@@ -95,7 +95,7 @@ class StepRecorder {
   batch::WorkModel work_;
   std::optional<Emulation> emulation_;
   double matmul_rate_ = 0;     // flops per second, all ranks
-  std::optional<RunLog> log_;  // of rank 0
+  std::optional<RunLog> log_;  // rank 0 has it
   i64 step_ = 0;
   Clock::time_point began_;
   double planning_ = 0;  // by computing_seconds, from which the planning of the step counts

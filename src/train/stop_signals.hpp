@@ -21,7 +21,7 @@ class StopSignals {
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
-  /// The signal that came first since there is one, 0: none. From any thread.
+  /// The first signal since this object was made, 0: none. From any thread.
   static int received();
 };
 

@@ -67,9 +67,9 @@ std::vector<CallsOfLength> calls_by_length(const CallsOfSteps& steps) {
   std::vector<CallsOfLength> by_length(kCallLengths);
   for (const Call& call : std::views::join(steps)) {
     const int length = std::clamp(static_cast<int>(2 * std::log10(call.seconds / kShortestCall)), 0, kCallLengths - 1);
-    CallsOfLength& alike = by_length[static_cast<size_t>(length)];
-    alike.quiet += call.seconds;
-    alike.taken += std::reduce(call.rounds.begin(), call.rounds.end()) / static_cast<double>(call.rounds.size());
+    CallsOfLength& sums = by_length[static_cast<size_t>(length)];
+    sums.quiet += call.seconds;
+    sums.taken += std::reduce(call.rounds.begin(), call.rounds.end()) / static_cast<double>(call.rounds.size());
   }
   return by_length;
 }
@@ -85,7 +85,7 @@ cluster::EfficiencyCurve kept_speed(const std::vector<CallsOfLength>& by_length)
 }
 
 std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& steps) {
-  std::map<std::tuple<std::string, double, double, double>, std::vector<double>> alike;
+  std::map<std::tuple<std::string, double, double, double>, std::vector<double>> repeats;
   std::map<std::tuple<std::string, double, double, bool>, std::vector<std::array<double, 3>>>
       by_documents;  // name, columns, head_dim, whether the time depends on attention pairs
   for (const Call& call : std::views::join(steps)) {
@@ -93,10 +93,10 @@ std::map<std::string, cluster::OperatorTable> tables_of(const CallsOfSteps& step
       by_documents[{call.name, call.columns, call.head_dim, call.attention_pairs > 0}].push_back(
           {call.seconds, call.rows, call.attention_pairs > 0 ? call.attention_pairs : call.squared_lengths});
     else
-      alike[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
+      repeats[{call.name, call.rows, call.columns, call.work}].push_back(call.seconds);
   }
   std::map<std::string, cluster::OperatorTable> tables;
-  for (const auto& [key, seconds] : alike) {
+  for (const auto& [key, seconds] : repeats) {
     const auto& [name, rows, columns, work] = key;
     tables[name].calls.push_back({.rows = rows, .columns = columns, .work = work, .seconds = median(seconds)});
   }

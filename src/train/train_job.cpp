@@ -50,7 +50,7 @@ bool saves(const config::Job& job) {
   return !job.run.out.empty() && (job.run.checkpoint_every > 0 || job.run.save_last);
 }
 
-// What lies beside the weights of each checkpoint; rank 0 writes it.
+// Files beside the weights of each checkpoint; rank 0 writes them.
 files::ModelFiles model_files_of(const config::Job& job, int rank) {
   if (rank != 0 || !saves(job)) return {};
   std::vector<std::filesystem::path> corpora;
@@ -113,7 +113,7 @@ class JobOnRank {
             const std::vector<data::Source>& validated, comm::Fabric& fabric, const compiler::Plans& plans,
             const RankSettings& share, RunFolder* folder, std::unique_ptr<StatusLine> status)
       : status_(std::move(status)),
-        told_(settings.told),
+        warned_(settings.warned),
         resumed_(settings.resume),
         job_(settings.job),
         plan_json_(settings.plan_json),
@@ -180,7 +180,7 @@ class JobOnRank {
             fmt::format("{} has all {} steps already; raise --steps (run.steps) to go on", resumed_, job_.run.steps));
       return 0;
     }
-    if (status_ && !told_)
+    if (status_ && !warned_)
       for (const std::string& line : not_kept(job_)) status_->say(line);
     status_.reset();
     recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
@@ -243,7 +243,7 @@ class JobOnRank {
     return after.stop_signal;
   }
 
-  // With the next step's plan, if there is room for its code.
+  // Plans the next step, too, if there is room for its code.
   void assemble(const batch::StepPlan& plan) {
     rank_.assemble(plan);
     if (const batch::StepPlan* following = planner_.following()) rank_.assemble_ahead(*following);
@@ -335,7 +335,7 @@ class JobOnRank {
   }
 
   std::unique_ptr<StatusLine> status_;
-  const bool told_;             // what won't be kept
+  const bool warned_;           // what won't be kept
   const std::string& resumed_;  // checkpoint or run folder; empty: the run is new
   const config::Job& job_;
   const std::string& plan_json_;
@@ -354,7 +354,7 @@ class JobOnRank {
   comm::JointWork files_;  // whatever reads or writes large files or waits for a disk
   StepRecorder recorder_;
   TrainState state_;     // places: those of the last checkpoint
-  data::Cursor cursor_;  // of the next step
+  data::Cursor cursor_;  // where the next step begins
   bool saving_ = false;  // a checkpoint was begun, and no rank knows that all have written it; the same on all ranks
   std::optional<Seconds> checkpoint_time_;  // that training stood still since the step before
   std::optional<Validation> validation_;
@@ -404,8 +404,8 @@ int train(const TrainSettings& settings, const comm::Launch& launch) {
         if (settings.emulated) metered.emplace(ranks, settings.emulated->placement());
         comm::Fabric& host = metered ? *metered : ranks;
         const compiler::Plans plans = compiler::plans_of(job, host.cluster());
-        const RankSettings told = rank_settings_of(job, settings.emulated);
-        const RankSettings share = with_host_share(told, host, job.run.device, !launch.distributed);
+        const RankSettings alone = rank_settings_of(job, settings.emulated);
+        const RankSettings share = with_host_share(alone, host, job.run.device, !launch.distributed);
         on_devices(
             host, share.device, [&] { return channels_of(plans, job.fabric); }, job.fabric,
             [&](comm::Fabric& fabric) {

@@ -14,14 +14,14 @@ namespace switchyard::train {
 /// resume: a checkpoint or a run folder, empty: a fresh start. The job is resolved and validated. plan_json: text of
 /// plan.json, empty: the strategies are not the planner's. force: a fresh start sets aside what the run folder holds.
 /// new_data: a resumed run may draw from other sources than its checkpoint (resumed_data).
-/// told: what the run won't keep was said already (not_kept).
+/// warned: what the run won't keep was printed already (not_kept).
 /// joined: the fabric of the launch, if its processes have planned together.
 /// emulated: the cluster, with rates, that job.run.emulate names; there if that is set. hardware: the same or this
 /// machine's; there if job.run.choose_buckets is set.
 struct TrainSettings {
   config::Job job{};
   std::string resume{}, plan_json{};
-  bool force = false, new_data = false, told = false;
+  bool force = false, new_data = false, warned = false;
   JoinedFabric joined{};
   std::optional<cluster::Hardware> emulated{}, hardware{};
 };

@@ -1,4 +1,4 @@
-// What the optimizer does with a step's gradients.
+// Settings of the optimizer for one step.
 #pragma once
 
 #include "config/job.hpp"

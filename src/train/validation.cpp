@@ -39,7 +39,7 @@ int range_of(const std::vector<i64>& max_lengths, i64 length) {
 
 std::vector<data::Sequence> first_documents(const config::Job& job, const std::vector<data::Source>& sources,
                                             i64 count) {
-  constexpr double kSpent = 1e-30;  // as a weight: nothing is drawn while another source has some
+  constexpr double kSpent = 1e-30;  // a weight: nothing is drawn while another source has some
   config::Job drawn = job;
   drawn.batch.tokens = 0;
   std::vector<double> weights;

@@ -44,9 +44,9 @@ class Validation {
   Rank& rank_;
   const std::vector<data::Source>& sources_;
   const compiler::Plans plans_;         // forward only
-  const std::vector<i64> max_lengths_;  // of ranges, longest first
+  const std::vector<i64> max_lengths_;  // longest document of each range, longest first
   std::vector<data::Sequence> sequences_;
-  std::vector<int> range_;  // of each sequence, an index of max_lengths_
+  std::vector<int> range_;  // range of each sequence, an index of max_lengths_
   batch::StepPlan plan_;
   i64 transactions_ = 0;
 };

@@ -29,7 +29,7 @@ class VerifyFolder {
   const std::vector<i64>& shape(const std::string& name) const { return expected_.info(name).shape; }
 
   runtime::Documents documents;
-  std::vector<i64> lengths, starts;  // of documents, in tokens
+  std::vector<i64> lengths, starts;  // lengths and starts of documents, in tokens
 
  private:
   void read_documents(const config::ModelConfig& model);

@@ -187,7 +187,7 @@ TEST_P(AnyExchange, brings_back_what_each_rank_makes_of_a_key_once) {
   for (int test = 0; test < 200; ++test) {
     const auto [documents, micro_batch, hosts] = drawn(random, test % 3 == 0);
     const KeyExchange exchange = key_exchange(micro_batch, GetParam(), hosts);
-    using Makers = std::map<Token, std::set<std::size_t>>;  // of a key's gradients
+    using Makers = std::map<Token, std::set<std::size_t>>;  // ranks that make a key's gradients
     std::vector<std::vector<std::pair<Token, std::set<std::size_t>>>> made;
     std::vector<Makers> sums(hosts.size());
     Replay replay(exchange, micro_batch);

@@ -211,7 +211,7 @@ inline void concurrent_channels(Fabric& fabric, int count, std::uint64_t seed, i
 struct Case {
   Fabric& fabric;
   Channel channel;
-  size_t at;  // of this rank in channel.ranks
+  size_t at;  // index of this rank in channel.ranks
   DType dtype;
   i64 number;
   size_t members() const { return channel.ranks.size(); }

@@ -128,7 +128,7 @@ TEST(Arrivals, AMessageIsLateOnceNothingHasMovedInItsDirectionForTheTimeout) {
     }
     arrivals.finish(waiting);
   });
-  std::thread others([&] {  // of another peer, and of the other direction
+  std::thread others([&] {  // another peer, and the other direction
     for (; !ended; std::this_thread::yield()) {
       arrivals.moved(2, false);
       arrivals.moved(1, true);

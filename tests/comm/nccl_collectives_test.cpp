@@ -28,7 +28,7 @@ constexpr const char* kFunctions[] = {"ncclAllGather", "ncclReduceScatter", "ncc
 
 // A matrix on a rank whose pieces are cut along its rows, or along its columns, which makes them strided.
 struct Matrix {
-  i64 rows = 0, columns = 0;  // of a piece
+  i64 rows = 0, columns = 0;  // size of a piece
   int pieces = 1;
   bool by_columns = false;
   DType type = DType::f32;
@@ -408,7 +408,7 @@ TEST(NcclCollectives, OtherFabricsRefuseThem) {
 TEST(NcclCollectives, GroupsThatCannotBeConnectedSaySo) {
   NcclOptions options = with_groups({{3, {2, 1}}, {3, {0, 1}}}, 60s);
   options.channels = {};
-  const NcclFault fault("init", 1);  // of the communicator
+  const NcclFault fault("init", 1);  // an error of the communicator
   const auto ends = run_nccl(3, options, [](Fabric& fabric, const StreamDevice&) {
     while (!fabric.failure()) std::this_thread::sleep_for(5ms);
     fabric.run(everyone(fabric, 2), {"later", 1, {}});

@@ -178,7 +178,7 @@ TEST(Memory, OfRotaryTablesIsThereFromTheStartForTheLongestDocument) {
   };
   const auto [unknown, nothing] = peak(0);
   const auto [known, before] = peak(96);
-  const i64 row = 4 * small_llama().head_dim;  // of cosines and sines
+  const i64 row = 4 * small_llama().head_dim;  // cosines and sines
   EXPECT_EQ(known.total - unknown.total, row * (96 - 32));
   EXPECT_EQ(before.total - nothing.total, row * 96) << "before the first step";
 }
@@ -194,7 +194,7 @@ TEST(Memory, OfRotaryTablesByDocumentIsThatOfAMicroBatchFromItsFirstRotationToIt
   };
   const auto [plain, before_plain] = peak(0, 96);
   const auto [dynamic, before] = peak(2, 96);
-  const i64 row = 4 * small_llama().head_dim;  // of cosines and sines
+  const i64 row = 4 * small_llama().head_dim;  // cosines and sines
   EXPECT_EQ(dynamic.total - plain.total, row * (32 - 96));
   EXPECT_EQ(before.total - before_plain.total, row * -96) << "none before the first step";
   EXPECT_EQ(peak(2, 0).first.total, dynamic.total);
@@ -211,7 +211,7 @@ TEST(Memory, IsBoundedForCopiesOfAFormerStrategyThatStay) {
     return predict_memory(assemble(of, plans, {}), of, plans, Holdings(plans, 0), ExecutionOrder::worst);
   };
   const Holdings holdings(plans, 0);
-  i64 former = 0;  // of units that the rank's stage lacks
+  i64 former = 0;  // units that the rank's stage lacks
   for (size_t unit = 0; unit < plans.units().size(); ++unit) {
     if (std::ranges::count(plans.strategies()[1].groups[0].stages[0].units, static_cast<int>(unit)) > 0) continue;
     for (const WorkingGroup& group : holdings.working(2, -1, static_cast<int>(unit)))

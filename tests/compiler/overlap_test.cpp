@@ -184,7 +184,7 @@ TEST(Overlap, hides_the_sums_of_gradients_under_products_of_their_weights) {
 TEST(Overlap, hides_the_sums_of_gradients_over_inner_and_outer) {
   config::ModelConfig model = small_llama();
   model.layers = 3;
-  model.kv_heads = model.heads;  // of which no rank holds copies, with further sums
+  model.kv_heads = model.heads;  // no rank holds copies, whose gradients would take further sums
   const ir::Graph graph = training_graph(model);
   for (const bool sequence_parallel : {true, false}) {
     config::Strategy strategy = stage_strategy("test");

@@ -75,7 +75,7 @@ TEST(StepPlanner, prefetches_as_much_as_the_budget_allows) {
     const Planning tight({fmt::format("run.memory_budget={} B", budget)});
     StepPlanner planner = tight.planner();
     planner.keep_to_budget();
-    EXPECT_EQ(planner.fits(), planner.step().peak.has_value());  // of a step that fits it is known at once
+    EXPECT_EQ(planner.fits(), planner.step().peak.has_value());  // it is known at once of a step that fits
     EXPECT_EQ(planner.peak(),
               rank_with_highest_peak(planner.step().program, planner.step().plan, tight.plans).second.total);
     EXPECT_EQ(planner.fits(), planner.peak() <= budget);

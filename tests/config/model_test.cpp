@@ -63,7 +63,7 @@ TEST(Model, presets_have_the_published_sizes) {
   EXPECT_EQ(model.vocab_size, 32000);
   EXPECT_EQ(model.max_positions, 32768);
   EXPECT_FALSE(model.tied_embeddings);
-  EXPECT_EQ(parameter_count(model), 6738415616);  // as LLaMA 7B has it
+  EXPECT_EQ(parameter_count(model), 6738415616);  // the count of LLaMA 7B
   EXPECT_EQ(parameter_count(model_preset("13b")), 13015864320);
   EXPECT_EQ(model_preset("3b").head_dim, 128);
   EXPECT_EQ(model_preset("32b").layers, 60);

@@ -534,7 +534,7 @@ TEST(Cleaning, leaves_a_checkpoint_whose_owner_allows_no_removal_as_it_is) {
               std::vector<std::string>{"cannot remove " + kept.string() + ": Permission denied"});
     EXPECT_EQ(names_in(run / "checkpoints"), (std::vector<std::string>{"step-00000001", "step-00000003"}));
     expect_values(find_checkpoint(kept), 1);
-    fs::rename(kept, partial);  // as a kill leaves it meanwhile
+    fs::rename(kept, partial);  // what a kill leaves meanwhile
     save(run.path(), 4);
   }
   permit(partial, fs::perms::owner_all);

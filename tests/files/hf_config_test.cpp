@@ -339,7 +339,7 @@ TEST(ToHfConfig, says_the_original_context_of_yarn_where_the_longest_document_no
                                  "rope_scaling": {"type": "yarn", "factor": 4, "mscale": 1}})";
   ModelConfig model = parse(before);
   EXPECT_EQ(json::parse(to_hf_config(model, DType::f32, before)).at("rope_scaling").size(), 3u) << "as it was";
-  model.max_positions = 256;  // as a job of this context has it
+  model.max_positions = 256;  // a job of this context has it so
   const std::string after = to_hf_config(model, DType::f32, before);
   EXPECT_EQ(parse(after), model);
   EXPECT_EQ(json::parse(after).at("rope_scaling").at("original_max_position_embeddings"), 64);
@@ -348,7 +348,7 @@ TEST(ToHfConfig, says_the_original_context_of_yarn_where_the_longest_document_no
 TEST(ToHfConfig, says_the_original_context_of_dynamic_scaling_where_transformers_reads_it) {
   const std::string before = R"({"model_type": "llama", "max_position_embeddings": 64, "pretraining_tp": 2})";
   ModelConfig model = parse(before);
-  model.max_positions = 4096;  // as a job of this context has it
+  model.max_positions = 4096;  // a job of this context has it so
   model.rope_scaling = {.factor = 2, .original_context = 64, .type = config::RopeScalingType::dynamic};
   const json written = json::parse(to_hf_config(model, DType::f32, before));
   EXPECT_EQ(written.at("max_position_embeddings"), 64);

@@ -14,7 +14,7 @@
 #include "scratch.hpp"
 
 namespace {
-int interruptions = 0;  // of the next calls
+int interruptions = 0;  // interruptions of the next calls
 }
 
 // In place of the system's: on tmpfs signals interrupt it, at moments that no test can choose.

@@ -218,8 +218,8 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   int nothing_fits = 0, reordered = 0, ties = 0;
   i64 plans = 0;
   const std::vector<Feature> features = planner::features();
-  std::vector<i64> met(features.size(), 0);         // of all plans that fit
-  std::vector<int> found_with(features.size(), 0);  // of those that the search found
+  std::vector<i64> met(features.size(), 0);         // in plans that fit
+  std::vector<int> found_with(features.size(), 0);  // in plans that the search found
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
     SmallProblem problem(seed);
     make_small(problem);

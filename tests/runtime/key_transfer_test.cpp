@@ -42,7 +42,7 @@ struct Way {
   KeyPassing passing = KeyPassing::gather;
   std::vector<int> hosts{};
   bool beside = false;
-  double part = 0;  // of a gradient that depends on rank and step, so that the order of sums shows
+  double part = 0;  // part of a gradient that depends on rank and step, so that the order of sums shows
   bool tcp = false;
 };
 
@@ -128,7 +128,7 @@ TEST(KeyTransfer, brings_each_block_its_keys) {
     for (size_t rank = 0; rank < results.size(); ++rank) {
       const std::vector<Seen>& steps = results[rank].steps;
       EXPECT_EQ(way.passing == KeyPassing::gather, steps.size() == 1) << "rank " << rank;
-      std::map<i64, i64> queries;  // of a document
+      std::map<i64, i64> queries;  // queries of a document
       for (const Seen& step : steps) {
         EXPECT_EQ(step.first, &step == &steps.front());
         for (const kernels::AttentionBlock& block : step.blocks) {

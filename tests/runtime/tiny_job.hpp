@@ -106,7 +106,7 @@ inline batch::StepPlan tiny_batch(i64 step, const Documents& documents, const co
 }
 
 struct TinyRun {
-  std::vector<StepResult> steps;   // as rank 0 saw them
+  std::vector<StepResult> steps;   // what rank 0 saw
   std::vector<at::Tensor> master;  // whole parameters at the end
   bool copies_agree = true;        // those of a parameter at home, to the last bit
   std::vector<std::string> ends;   // error that ended each rank; empty: none
@@ -123,7 +123,7 @@ struct TinyOptions {
   std::function<std::unique_ptr<comm::Fabric>(std::unique_ptr<comm::Fabric>)>
       wrap{};  // what goes around each rank's fabric
   comm::FabricOptions fabric{};
-  std::vector<Labels> labels{};  // of each batch; empty: all count
+  std::vector<Labels> labels{};  // labels of each batch; empty: all count
   config::RopeScaling rope_scaling{};
   at::Device device = standin::test_device();
 };
@@ -205,14 +205,14 @@ inline TinyRun run_tiny(const compiler::Plans& plans, const std::vector<Document
 
 /// What each rank measured in a step.
 struct Measured {
-  std::vector<i64> peaks;      // of memory
+  std::vector<i64> peaks;      // peaks of memory
   std::vector<double> losses;  // in a training step that of all ranks, in an evaluation the rank's part of it
 };
 
 struct MeasureOptions {
   std::optional<bool> beside{};  // ExecutorOptions::beside
   config::RopeScaling rope_scaling{};
-  const compiler::Plans* stored = nullptr;  // those that stores are made of; null: those of the program
+  const compiler::Plans* stored = nullptr;  // plans of which stores are made; null: those of the program
   Labels labels{};
 };
 

@@ -33,7 +33,7 @@ struct Choosing {
     settings.buckets[0].multiple = 2;
   }
   ChosenStep choose(const std::vector<i64>& lengths) {
-    KnownSegments known;  // of this latency
+    KnownSegments known;  // segments at this latency
     return BucketChooser(settings, plans, hardware, known).choose(0, lengths);
   }
   double seconds(int used, const std::vector<i64>& lengths) {

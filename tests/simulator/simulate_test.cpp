@@ -163,7 +163,7 @@ TEST(Simulate, a_transfer_in_one_direction_takes_half_of_what_both_take_of_a_dev
   hardware.intra_host.bandwidth = {1e5};
   hardware.overlap_slowdown = 2;
   const Simulation simulation = simulate(step.program, step.plan, plans, hardware);
-  std::map<int, double> forward;  // of the first stage: the second micro-batch runs beside the first one's transfer
+  std::map<int, double> forward;  // the first stage's: the second micro-batch runs beside the first one's transfer
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
     const ir::Task& task = step.program.tasks[id];
     if (task.kind() == ir::TaskKind::run && task.forward() && task.stage() == 0)
@@ -339,7 +339,7 @@ TEST(Simulate, working_take_over_what_their_ranks_hold) {
   double all = 0;
   for (size_t id = 0; id < step.program.tasks.size(); ++id) {
     if (step.program.tasks[id].kind() != ir::TaskKind::allocate) continue;
-    i64 most = 0;  // of a rank's half of the unit
+    i64 most = 0;  // a rank's half of the unit
     for (const auto& [rank, elements] : compiler::copied_elements(plans, 0, -1, step.program.tasks[id].unit()))
       most = std::max(most, elements);
     const double seconds = simulation.tasks[id].end - simulation.tasks[id].begin;

@@ -130,7 +130,7 @@ TEST(SymmetryFolding, is_stable_on_random_graphs) {
     const SymmetryFolding fold = c.fold();
     using Needs = std::tuple<std::uint64_t, std::vector<std::pair<int, int>>, std::vector<std::pair<int, double>>>;
     std::map<int, Needs> of_task;
-    std::map<int, std::vector<std::pair<int, double>>> takers;  // of a resource: class of the task, share
+    std::map<int, std::vector<std::pair<int, double>>> takers;  // takers of a resource: class of the task, share
     for (int id = 0; id < static_cast<int>(c.tasks.size()); ++id) {
       const Task& one = c.tasks[static_cast<size_t>(id)];
       Needs needs{one.work, {}, {}};

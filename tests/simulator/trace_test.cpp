@@ -129,12 +129,12 @@ TEST(Trace, counts_a_measured_transfer_from_when_the_last_of_its_ranks_is_ready)
   }
   std::vector<std::vector<TracedSpan>> spans{{{send, {1, 9, true}}, {run, {0, 1, true}}},
                                              {{send, {8, 9.5, true}}, {run, {3, 4, true}}}};
-  begin_with_the_last(step.program, spans);
+  start_when_last_rank_is_ready(step.program, spans);
   EXPECT_EQ(spans[0][0].span.begin, 8);
   EXPECT_EQ(spans[1][0].span.begin, 8);
   EXPECT_EQ(spans[0][1].span.begin, 0);  // a collective inside a run stays as it was measured
   spans = {{{send, {1, 2, true}}}, {{send, {8, 9, true}}}};
-  begin_with_the_last(step.program, spans);
+  start_when_last_rank_is_ready(step.program, spans);
   EXPECT_EQ(spans[0][0].span.begin, 2);  // the send was complete before the other rank was ready
 }
 

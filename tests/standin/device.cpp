@@ -39,7 +39,7 @@ namespace {
 
 constexpr std::size_t kCapacity = std::size_t{2} << 30;
 constexpr auto kType = c10::DeviceType::PrivateUse1;
-constexpr int kPoolStreams = 32;  // as many as CUDA's pool has
+constexpr int kPoolStreams = 32;  // CUDA's pool has as many
 
 // Copies between the device and pinned host memory that the host hasn't waited for.
 class HostCopies {

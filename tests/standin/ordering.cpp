@@ -65,7 +65,7 @@ void Ordering::check_order(int stream, const std::string& name, bool writes, con
 
 const std::string* Ordering::interned(const std::string& name) {
   std::string*& found = names_[name];
-  if (!found) found = new std::string(name);  // as long as the process
+  if (!found) found = new std::string(name);  // kept as long as the process
   return found;
 }
 
@@ -102,7 +102,7 @@ void Ordering::work(int stream, const std::string& name, const std::vector<Regio
     read_sets_.push_back(std::move(now));
     return sets[set] = set;  // for bytes that the work reads twice
   };
-  std::uint32_t before = 0, now = with_this(0);  // of the last cell: neighbours are mostly alike
+  std::uint32_t before = 0, now = with_this(0);  // those of the last cell: neighbours are mostly equal
   each_cell(reads, [&](Cell& cell) {
     if (cell.reads != before) {
       before = cell.reads;

@@ -55,7 +55,7 @@ TEST(Coalesce, what_the_receiver_holds_in_part_stays_apart) {
 
 TEST(Coalesce, what_is_joined_does_not_depend_on_how_many_there_are) {
   constexpr int kReceivers = 64;
-  constexpr i64 kRows = 1000;  // of each; all together are worked on in parts, one after another or side by side
+  constexpr i64 kRows = 1000;  // rows of each; all together are worked on in parts, one after another or side by side
   const Box whole{1, {0}, {kRows}};
   ShardMap from{layout::plain({kRows}), 1, {{0, 0, whole}}}, to{layout::plain({kRows}), 1, {}};
   std::vector<Msg> rows, joined;

@@ -400,7 +400,7 @@ def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_i
              "model/model.safetensors",
              "model/config.json", "state/manifest.json"]
     sizes = [pages(checkpoint(finished, 4) / name) for name in files]
-    events = 4096  # of the resumed run
+    events = 4096  # number of events of the resumed run
     disk = tmp_path / "disk"
     disk.mkdir()
     variables = tiny.ENVIRONMENT | {"DISK": str(disk),

@@ -11,7 +11,7 @@ import tiny_runs as tiny
 BUCKETS = [(48, "1,2,1"), (20, "2,1,1")]
 USER_ERROR, CLUSTER_ERROR = 2, 3
 NEVER_DONE = 100000
-TIMEOUT = 3  # of the fabric, in seconds
+TIMEOUT = 3  # timeout of the fabric, in seconds
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def test_the_model_of_several_sources_has_their_tokenizer_and_chat_template(fold
     words = [folder / path if path in ("data/texts", "data/chats") else path for path in ("data/texts", "data/chats")]
     for path in words:
         job.write_text(job.read_text().replace(f'"{path.relative_to(folder)}"', f'"{path}"'))
-    (tmp_path / "tokenizer.json").write_bytes((folder / "data/other/tokenizer.json").read_bytes())  # of nobody
+    (tmp_path / "tokenizer.json").write_bytes((folder / "data/other/tokenizer.json").read_bytes())  # nobody's file
     tiny.train(job, "--out", tmp_path / "run", cwd=tmp_path)
     exported = tiny.run([tiny.PROGRAM, "export", "run", "--out", "model"], cwd=tmp_path)
     assert exported.returncode == 0 and "tokenizer" not in exported.stderr, exported.stderr

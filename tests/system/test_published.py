@@ -80,7 +80,7 @@ def test_neighbours_of_a_single_step_are_the_runs_of_the_same_work():
     rows = {row["name"]: row for row in published.source("bigscience_later")["run"]}
     slow = rows["82 x 13312, 104 heads, 8,4,12, 2 x 128, 02-28"]
     usual = published.usual_seconds("jean-zay")[published.work_of(slow)]
-    assert usual == pytest.approx((104.8 + 108.8) / 2, abs=0.1)  # of 104.5, 104.8, 108.8 and its own 123.7
+    assert usual == pytest.approx((104.8 + 108.8) / 2, abs=0.1)  # mean of 104.5, 104.8, 108.8 and its own 123.7
     assert slow["use"] == "contradicted" and published.seconds_of(slow) > 1.12 * usual
     alone = rows["94 x 13312, 128 heads, 8,4,12, 2 x 128, 02-28"]
     assert published.work_of(alone) not in published.usual_seconds("jean-zay") and alone["use"] == "test"

@@ -402,7 +402,7 @@ def test_the_slowest_rank_of_each_step_is_shown_and_the_worst_steps_are_listed(r
     shares = {step: 7 * step % 15 / 20 for step in range(1, count + 1)}  # no two are equal
     log = [line | {"step": step, "seconds": 2, "slowest_rank": step % 4, "slowest_rank_seconds": 1.5,
                    "median_rank_seconds": 1.5 - 2 * share} for step, share in shares.items()]
-    if not median:  # as of earlier versions
+    if not median:  # reports of earlier versions have none
         log = [{key: value for key, value in line.items() if key != "median_rank_seconds"} for line in log]
     (copy / "log.jsonl").write_text("".join(json.dumps(line) + "\n" for line in log))
     assert tiny.run([tiny.PROGRAM, "report", copy]).returncode == 0

@@ -33,7 +33,7 @@ class Run:
 
 def init(**settings):
     if "REFUSED" in os.environ:
-        raise ValueError(os.environ["REFUSED"])  # as for an unknown WANDB_MODE
+        raise ValueError(os.environ["REFUSED"])  # an unknown WANDB_MODE has the same effect
     run = Run()
     run.note(init=settings)
     return run
@@ -126,7 +126,7 @@ def test_a_signal_to_all_processes_of_a_run_loses_none_of_its_steps(tmp_path, co
 
 def test_without_the_package_a_note_says_so_and_the_run_goes_on(tmp_path, corpus, package):
     (tmp_path / "modules" / "wandb.py").write_text("raise ModuleNotFoundError('no such package')\n")
-    (tmp_path / "wandb").mkdir()  # as the package makes where other programs use it
+    (tmp_path / "wandb").mkdir()  # the package makes one where other programs use it
     (tmp_path / "wandb" / "__init__.py").touch()
     done = tiny.run(tiny.command(job_of(tmp_path, corpus), "--out", tmp_path / "out"),
                     environment=package, cwd=tmp_path)

@@ -73,7 +73,7 @@ TEST(LinkOf, has_the_latency_and_rate_that_times_were_made_of) {
 }
 
 TEST(LinkOf, does_not_mistake_a_buffer_on_the_way_for_the_link) {
-  constexpr double kLatency = 1e-4, kRate = 50e6, kBuffer = 18e3;  // of a link that lets 18 kB pass at once
+  constexpr double kLatency = 1e-4, kRate = 50e6, kBuffer = 18e3;  // a link that lets 18 kB pass at once
   std::vector<std::pair<double, double>> times;
   for (double bytes = 1 << 12; bytes <= 1 << 24; bytes *= 4)
     times.emplace_back(bytes, 1.1 * kLatency + std::max(0.0, bytes - kBuffer) / kRate);

@@ -282,7 +282,7 @@ TEST_F(ProgressTest, AMessageIsPrintedAboveTheLineThatIsRewritten) {
 
 TEST_F(ProgressTest, OutputGoesOnWhenADiskThatWasFullHasRoomAgain) {
   Progress progress(out_, settings(false));
-  out_.setstate(std::ios::badbit);  // as a failed write does
+  out_.setstate(std::ios::badbit);  // a failed write does the same
   progress.step_done(step(2));
   EXPECT_THAT(out_.str(), testing::StartsWith("step 2/100"));
 }

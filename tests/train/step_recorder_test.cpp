@@ -40,7 +40,7 @@ std::vector<nlohmann::json> record(const config::Job& job,
     const RankSettings settings{.memory = &memory};
     Rank rank(plans, runtime::tiny_llama(), fabric, settings);
     rank.store().home.initialize(runtime::tiny_values(plans.graph()));
-    const std::vector<data::Source> sources;  // of one source nothing is reported by itself
+    const std::vector<data::Source> sources;  // one source: nothing is reported by itself
     StepRecorder recorder(job, sources, fabric, files, memory, {1, 0});
     recorder.open(settings, at::kDouble, "", 1);
     data::Batch batch;

@@ -29,7 +29,7 @@ std::string repeat(const std::string& pattern, int count) {
 Cost product_cost(std::span<const Type> in, std::span<const Type> out, std::span<const Type> weights) {
   Cost cost = memory_bound(in, out);
   cost.flops_per_token = 0;
-  double rows = 0;  // of all weights, which form one product
+  double rows = 0;  // rows of all weights, which form one product
   for (const Type& w : weights) {
     cost.flops_per_token += 2.0 * static_cast<double>(elements(w, {1}));
     rows += static_cast<double>(w.shape.size[0]);

@@ -1,4 +1,4 @@
-// What RMSNorm and LayerNorm have in common. Where ranks have parts of the features, the weights are cut alike and the
+// What RMSNorm and LayerNorm have in common. Where ranks have parts of the features, the weights are cut, too, and the
 // ranks sum statistics of each token, in the state dtype.
 #pragma once
 

@@ -120,7 +120,7 @@ function matrices() {
 const kLongestLabel = 44;  // characters, so that half the page is left for bars
 
 // Labels of plans, numbered, as short as they can be while they differ: cut to kLongestLabel, around the first
-// difference from the name that is most alike, or whole. On a narrow screen the number alone; a list has the names.
+// difference from the most similar name, or whole. On a narrow screen the number alone; a list has the names.
 function labelsOf(names) {
   if (narrow) return names.map((_, i) => String(i + 1));
   const cut = (name) => {

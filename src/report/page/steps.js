@@ -9,7 +9,7 @@ function lossDifference(run, first) {
   });
 }
 
-// Curves that look equal are told apart by their differences.
+// Curves that look equal are distinguished by their differences.
 function lossDifferences(node, runs, draw) {
   const [first, ...others] = runs.filter((run) => run.steps.loss);
   if (!others.length) return;

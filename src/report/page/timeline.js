@@ -1,8 +1,8 @@
 // ---- the timeline
 
-// Per kind, an index into LANES: compute; activations and gradients between stages; to home; parameters; collectives.
-const KIND_LANES = [0, 0, 0, 5, 1, 2, 4, 3, 3, 0, 0, 0];
-const LANES = [[0.12, 0.60], [0.63, 0.70], [0.72, 0.79], [0.81, 0.88], [0.90, 0.97], [0.38, 0.60]];
+// Per kind, an index into BANDS: compute; activations and gradients between stages; to home; parameters; collectives.
+const KIND_BANDS = [0, 0, 0, 5, 1, 2, 4, 3, 3, 0, 0, 0];
+const BANDS = [[0.12, 0.60], [0.63, 0.70], [0.72, 0.79], [0.81, 0.88], [0.90, 0.97], [0.38, 0.60]];
 const COLLECTIVE = 3, WAITING = 10;
 const BAND_PIXELS = 20;  // height of a strategy's band above the rows
 
@@ -12,14 +12,14 @@ function spanColumns(timeline, kind, unit, describe) {
   const columns =
       {left: [], right: [], top: [], bottom: [], name: [], ranks: [], from: [], length: [], what: [], index: []};
   const {track, begin, end, name, busy} = timeline.spans;
-  const [top, bottom] = LANES[KIND_LANES[kind]];
+  const [top, bottom] = BANDS[KIND_BANDS[kind]];
   for (let i = 0; i < track.length; ++i) {
     if (timeline.spans.kind[i] !== kind) continue;
     const of = timeline.tracks[track[i]], height = (bottom - top) * busy[i];
     columns.left.push(begin[i] * unit);
     columns.right.push(end[i] * unit);
-    columns.top.push(track[i] + (KIND_LANES[kind] === 0 ? top : bottom - height));
-    columns.bottom.push(track[i] + (KIND_LANES[kind] === 0 ? top + height : bottom));
+    columns.top.push(track[i] + (KIND_BANDS[kind] === 0 ? top : bottom - height));
+    columns.bottom.push(track[i] + (KIND_BANDS[kind] === 0 ? top + height : bottom));
     columns.name.push((kind === WAITING ? "before " : "") + describe(timeline.names[name[i]]));
     columns.ranks.push(
         rankWord(of.ranks, of.count) + (of.count > 1 ? `, times of rank ${of.shown}` : "") +
@@ -39,13 +39,13 @@ function addLastWaits(columns, timeline, unit) {
     const end = of.measured ? timeline.measured_seconds : timeline.predicted_seconds;
     let begin = 0;
     for (let i = 0; i < timeline.spans.track.length; ++i)
-      if (timeline.spans.track[i] === t && KIND_LANES[timeline.spans.kind[i]] % 5 === 0)
+      if (timeline.spans.track[i] === t && KIND_BANDS[timeline.spans.kind[i]] % 5 === 0)
         begin = Math.max(begin, timeline.spans.end[i]);
     if (!(end > begin)) return;
     columns.left.push(begin * unit);
     columns.right.push(end * unit);
-    columns.top.push(t + LANES[0][0]);
-    columns.bottom.push(t + LANES[0][1]);
+    columns.top.push(t + BANDS[0][0]);
+    columns.bottom.push(t + BANDS[0][1]);
     columns.name.push("until all ranks have ended the step");
     columns.ranks.push(rankWord(of.ranks, of.count) + (of.measured ? ", measured" : ", predicted"));
     columns.from.push(between(begin, end));
@@ -170,7 +170,7 @@ function axisStrip(into, options, ranges, most, unit, left) {
 
 // W and S zoom around the mouse, A and D move, as in Perfetto; 0 shows everything.
 function steerWithKeys(into, range, whole) {
-  let at = 0.5;  // of the width, where the mouse is
+  let at = 0.5;  // the mouse's place, as a part of the width
   into.tabIndex = 0;
   into.addEventListener("mousemove", (event) => {
     const box = into.getBoundingClientRect();
@@ -217,7 +217,7 @@ function searchField(figure, sources, unit, range) {
     line_width: 2
   });
   let found = [], next = 0;
-  const told = el("span", {class: "small", role: "status"});
+  const status = el("span", {class: "small", role: "status"});
   const search = (text) => {
     const words = text.toLowerCase().split(/\s+/).filter(Boolean);
     found = [];
@@ -234,7 +234,7 @@ function searchField(figure, sources, unit, range) {
       for (const [name, column] of Object.entries(data)) column.push(one[name]);
     marked.data = data;
     const sum = found.reduce((total, one) => total + (one.right - one.left), 0) / unit;
-    told.textContent = !words.length ? "" :
+    status.textContent = !words.length ? "" :
         found.length ? `${numberOf(found.length, "span")}, ${seconds(sum)} in all; Enter shows the next` :
                        "nothing found";
   };
@@ -249,7 +249,7 @@ function searchField(figure, sources, unit, range) {
       range.setv({start: one.left - 2 * width, end: one.right + 2 * width});
     }
   });
-  return el("div", {class: "search"}, field, told);
+  return el("div", {class: "search"}, field, status);
 }
 
 function timelinePlot(into, timeline, most, ranges) {

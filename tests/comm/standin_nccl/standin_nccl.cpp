@@ -150,7 +150,7 @@ struct Move {
   std::size_t bytes;
   int peer;
   StandinStream* stream;
-  std::uint64_t kind = 0;  // of which it is a part: of a message, or of such a collective
+  std::uint64_t kind = 0;  // what it is a part of: a message, or such a collective
 };
 
 // What each rank gives and gets; bytes: of a piece.
