@@ -183,8 +183,15 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
                                                       {"depth=4", "dp=2,tp=2,zero=2"},
                                                       {"dp=2,pp=2,zero=3,schedule=zero-bubble"},
                                                       {"dp=2,tp=2,paired=true", "1,2,2"},
-                                                      {"depth=2,pp=2,every=2"}};
-  for (int round = 0; round < 22; ++round) {
+                                                      {"depth=2,pp=2,every=2"},
+                                                      {"tp=2,pp=2,schedule=zb-v"},
+                                                      {"dp=2,pp=2,schedule=zeropp,zero=3,every=3"},
+                                                      {"tp=2,pp=2,schedule=interleaved"},
+                                                      {"1,2,1 + 1,1,2", "2,2,1"},
+                                                      {"dp=2,zero=2 + tp=2", "1,2,2"}};
+  config::ModelConfig model = tiny_llama();
+  model.layers = 4;  // two chunks for each of two stages
+  for (int round = 0; round < 27; ++round) {
     const std::vector<std::string>& specs = jobs[static_cast<size_t>(round) % jobs.size()];
     const int hosts = 1 + pick(2);
     config::StrategySettings settings{.recompute = static_cast<config::Recompute>(pick(3)),
@@ -199,7 +206,7 @@ TEST(Executor, CollectivesBesideComputingChangeNoBit) {
         specs.size() == 1 ? std::vector<i64>{kLongest} : std::vector<i64>{kLongest, kLongest / 2};
     const auto run = [&](bool overlap, bool beside, bool delays) {
       const compiler::Plans plans =
-          tiny_plans(specs, 4, 0, kFp64, hosts, 1, settings, {.overlap = overlap, .overlap_transfers = overlap});
+          tiny_plans(specs, 4, 0, kFp64, hosts, 1, settings, {.overlap = overlap, .overlap_transfers = overlap}, model);
       TinyOptions options{.bounds = bounds, .beside = beside};
       if (delays) options.wrap = watched(late(static_cast<unsigned>(round)));
       return run_tiny(plans, batches, options);
