@@ -173,8 +173,8 @@ TEST(StageBuilder, keeps_tokens_cut_by_ulysses_outside_of_attention) {
   EXPECT_EQ(stage.buffers[static_cast<size_t>(stage.loss)].layout, (layout::Layout{{{0}}, {}}));
 }
 
-// 8192 tokens in bf16 on ulysses = 2 and ring = 4: half of a rank's 1024 tokens of q, k and v goes to the other one, and
-// half of attention's result comes back: 1/2 * 1024 * 128 * (32 + 8 + 8 + 32) * 2 bytes.
+// 8192 tokens in bf16 on ulysses = 2 and ring = 4: half of a rank's 1024 tokens of q, k and v goes to the other one,
+// and half of attention's result comes back: 1/2 * 1024 * 128 * (32 + 8 + 8 + 32) * 2 bytes.
 TEST(StageBuilder, moves_ten_mebibytes_a_rank_over_ulysses_in_the_forward_pass_of_a_layer) {
   config::ModelConfig model = small_llama();
   model.hidden_size = 4096;
