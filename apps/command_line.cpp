@@ -62,6 +62,7 @@ CLI::Validator at_least(i64 least) {
     i64 value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     if (error == std::errc() && end == text.data() + text.size() && value >= least) return "";
+    if (error == std::errc::result_out_of_range && text[0] != '-') return fmt::format("{} is too large", text);
     return fmt::format("{} is not a whole number of at least {}", text, least);
   };
   return {wrong, fmt::format("{} or more", least)};

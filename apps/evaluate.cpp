@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "base/units.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
+#include "config/job_keys.hpp"
 #include "data/corpus.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/hf_config.hpp"
@@ -53,9 +55,33 @@ i64 context_of(const std::string& folder, const std::string& data) {
   return positions > 0 ? std::min(longest, positions) : longest;
 }
 
+// Refuses what a --set would change of the function that a checkpoint's weights were trained for, and what an
+// evaluation doesn't use.
+void check_sets(const EvaluateOptions& options) {
+  const bool trained = !fs::exists(fs::path(options.model) / "config.json");
+  for (const config::Override& set : config::overrides_of(options.sets)) {
+    const auto key = std::ranges::find(config::job_keys(), set.key, &config::KeyInfo::name);
+    if (key == config::job_keys().end()) continue;  // reported with the others
+    if (trained && key->name.starts_with("model.") && key->name != "model.path" && !key->same_function)
+      user_error("{}: {} is a run or its checkpoint, whose weights were trained with its own {}. Leave it out.",
+                 set.where, options.model, key->name);
+    const auto inside = [&](const char* section) { return key->name.starts_with(section); };
+    constexpr std::array<std::string_view, 7> kOfTraining{
+        "run.out",       "run.steps",     "run.checkpoint_every", "run.keep_checkpoints",
+        "run.save_last", "run.log_every", "run.trace_step"};
+    if (inside("optimizer.") || inside("validation.") || inside("log.") ||
+        std::ranges::count(kOfTraining, key->name) > 0)
+      user_error("{}: {} has no effect, as nothing is trained. Leave it out.", set.where, key->name);
+  }
+}
+
 config::Job job_of(const EvaluateOptions& options, const comm::Launch& launch) {
   const std::string folder = folder_of(options.model);
+  check_sets(options);
   const i64 context = options.context ? *options.context : context_of(folder, options.data);
+  const auto context_key = std::ranges::find(config::job_keys(), "batch.context", &config::KeyInfo::name);
+  if (const std::string fault = config::out_of_range(*context_key, context); !fault.empty())
+    user_error("--context {} {}.", context, fault);
   const int ranks = options.ranks.value_or(launch.distributed ? launch.size : 1);
   const std::string strategy = options.strategy.empty() ? fmt::format("dp={}", ranks) : options.strategy;
   std::vector<config::Override> overrides;
@@ -64,7 +90,8 @@ config::Job job_of(const EvaluateOptions& options, const comm::Launch& launch) {
   };
   add("the model", "model.path", folder);
   add("--data", "data.path", options.data);
-  for (const char* key : {"batch.context", "bucket.0.max_length"}) add("--context", key, context);
+  for (const char* key : {"batch.context", "bucket.0.max_length"})
+    add(options.context ? "--context" : "without --context the longest document has", key, context);
   add("--ranks", "run.ranks", static_cast<i64>(ranks));
   add("--strategy", "bucket.0.strategy", strategy);
   std::ranges::copy(config::overrides_of(options.sets), std::back_inserter(overrides));

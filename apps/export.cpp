@@ -2,10 +2,14 @@
 #include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "base/errors.hpp"
 #include "base/status_line.hpp"
+#include "command_line.hpp"
 #include "commands.hpp"
 #include "files/checkpoint_folder.hpp"
 #include "files/model_folder.hpp"
@@ -53,6 +57,9 @@ int run_export(const ExportOptions& options) {
     }
   }
   fmt::print("{}\n", options.out);
+  if (std::fflush(stdout) != 0)
+    throw ClusterError(fmt::format("cannot write to standard output: {}. The model in {} is complete.",
+                                   std::generic_category().message(errno), options.out));
   return 0;
 }
 
@@ -69,6 +76,7 @@ void add_export(CLI::App& app, Action& action) {
       ->check(CLI::IsMember({"bf16", "fp32"}))
       ->type_name("bf16|fp32");
   command->add_option("--step", options->step, "Takes the run's checkpoint of this step instead of the newest")
+      ->check(at_least(0))
       ->type_name("N");
   command
       ->add_option("--pad-vocab", options->vocab_multiple,

@@ -85,6 +85,19 @@ bool is_folder(const std::string& model) {
   return model.find('/') != std::string::npos || std::filesystem::exists(model);
 }
 
+// UserError unless it is a folder or a preset.
+void check_model(const std::string& model) {
+  if (is_folder(model)) return;
+  try {
+    config::model_preset(model);
+  } catch (const UserError&) {
+    user_error(
+        "--model {0}: there is no folder {0}, and no preset is called so. Give a folder with config.json, or one "
+        "of {1}.",
+        model, config::model_preset_names());
+  }
+}
+
 // Options override the file's keys; --set comes last.
 std::vector<config::Override> overrides_of(const JobOptions& options) {
   std::vector<config::Override> overrides;
@@ -141,6 +154,7 @@ void set_strategy(config::JobDraft& draft, const std::string& strategies) {
 std::string JobOptions::name() const { return std::filesystem::path(file.empty() ? model : file).stem().string(); }
 
 config::ModelConfig model_of(const std::string& model) {
+  check_model(model);
   return is_folder(model) ? files::read_hf_config(model) : config::model_preset(model);
 }
 
@@ -174,12 +188,17 @@ void add_cluster_option(CLI::App& command, std::string& cluster) {
 }
 
 JobOptions with_context(JobOptions options) {
-  if (options.file.empty() && !options.context && !options.model.empty())
-    options.context = std::max<i64>(model_of(options.model).max_positions, 1);
+  if (options.file.empty() && !options.context && !options.model.empty()) {
+    const config::ModelConfig model = model_of(options.model);
+    const i64 longest =
+        model.sliding_window > 0 ? std::min(model.max_positions, model.sliding_window) : model.max_positions;
+    options.context = std::max<i64>(longest, 1);
+  }
   return options;
 }
 
 config::JobDraft draft_of(const JobOptions& options, JobKind kind, config::Errors& errors, const std::string& cluster) {
+  if (!options.model.empty()) check_model(options.model);
   const std::vector<config::Override> overrides = overrides_of(options);
   if (options.file.empty()) check_complete(options, kind, cluster);
   config::JobDraft draft = options.file.empty() ? config::read_draft(defaults(options), kCommandLine, overrides, errors)

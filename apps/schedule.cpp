@@ -1,16 +1,19 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 #include <string>
+#include <system_error>
 
 #include "base/errors.hpp"
+#include "base/file_text.hpp"
 #include "command_line.hpp"
 #include "commands.hpp"
 #include "config/schedule_json.hpp"
-#include "files/disk.hpp"
 #include "schedule/interleaved.hpp"
 #include "schedule/replay.hpp"
 #include "schedule/zero_bubble.hpp"
@@ -41,8 +44,15 @@ schedule::Costs costs_of(const ScheduleOptions& o, int chunks) {
           .send = Seconds{o.send}};
 }
 
+// The text of a file or a pipe.
+std::string text_of(const std::string& path) {
+  const std::optional<std::string> text = file_text(path);
+  if (!text) user_error("cannot read {}: {}. Check the path.", path, std::generic_category().message(errno));
+  return *text;
+}
+
 schedule::Schedule schedule_of(const ScheduleOptions& o) {
-  if (!o.file.empty()) return config::schedule_from_json(files::read_text(o.file), o.file);
+  if (!o.file.empty()) return config::schedule_from_json(text_of(o.file), o.file);
   if (o.kind == "interleaved") return schedule::interleaved(o.stages, o.micro_batches, o.chunks);
   if (o.kind == "zero-bubble") {
     const int cap = o.cap > 0 ? o.cap : o.stages;
@@ -61,19 +71,49 @@ schedule::Schedule schedule_of(const ScheduleOptions& o) {
   return schedule::one_f_one_b(o.stages, o.micro_batches);
 }
 
-int run_schedule(const ScheduleOptions& o) {
-  const i64 tasks = i64{o.stages} * o.micro_batches * (o.kind == "interleaved" || o.kind == "zeropp" ? o.chunks : 1);
-  constexpr i64 kMostTasks = 1 << 22;  // a few hundred bytes each
-  if (o.file.empty() && tasks > kMostTasks)
-    user_error("--stages {} and --micro-batches {} have {} forward passes, above the limit of {}. Use fewer.", o.stages,
-               o.micro_batches, tasks, kMostTasks);
+bool has_chunks(const std::string& kind) { return kind == "interleaved" || kind == "zeropp"; }
+bool searches(const std::string& kind) { return kind == "zero-bubble" || kind == "zb-v" || kind == "zeropp"; }
+
+// What is made in seconds: a few hundred bytes for each forward pass, and where candidates are compared, a look at all
+// stages for each pass of each candidate.
+void check_size(const ScheduleOptions& o) {
+  const i64 passes = i64{o.stages} * o.micro_batches * (has_chunks(o.kind) ? o.chunks : o.kind == "zb-v" ? 2 : 1);
+  constexpr i64 kMostPasses = 1 << 22, kMostLooks = 1 << 25;
+  if (const i64 most = searches(o.kind) ? std::min(kMostPasses, kMostLooks / o.stages) : kMostPasses; passes > most)
+    user_error(
+        "--stages {} and --micro-batches {} have {} forward passes, above {}, the limit of --kind {}{}. Use fewer.",
+        o.stages, o.micro_batches, passes, most, o.kind,
+        searches(o.kind) ? fmt::format(" with {} stages", o.stages) : "");
+}
+
+// Refuses options that do nothing.
+void check_used(const ScheduleOptions& o, const CLI::App& command) {
+  const auto refuse = [&](const char* option, const std::string& why) {
+    if (command.count(option) > 0) user_error("{} has no effect: {}, or leave it out.", option, why);
+  };
+  if (!o.file.empty()) {
+    for (const char* option : {"--kind", "--stages", "--micro-batches", "--chunks", "--every", "--cap"})
+      refuse(option, "--file has the whole schedule. Leave out --file");
+    return;
+  }
+  const auto unused = [&](const char* others) {
+    return fmt::format("--kind {} doesn't use it. Choose {}", o.kind, others);
+  };
+  if (!has_chunks(o.kind)) refuse("--chunks", unused("interleaved or zeropp"));
+  if (o.kind != "zeropp") refuse("--every", unused("zeropp"));
+  if (o.kind != "zero-bubble" && o.kind != "zb-v") refuse("--cap", unused("zero-bubble or zb-v"));
+}
+
+int run_schedule(const ScheduleOptions& o, const CLI::App& command) {
+  check_used(o, command);
+  if (o.file.empty()) check_size(o);
   const schedule::Schedule schedule = schedule_of(o);
   const schedule::Timing timing = schedule::replay(schedule, costs_of(o, schedule.chunks));
   const std::vector<int> held = schedule::peak_in_flight(schedule.order);
   fmt::print("{}", config::to_json(schedule));
   std::vector<double> idle;
   for (const Seconds& stage : timing.idle) idle.push_back(stage.count);
-  fmt::print("step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
+  fmt::print(stderr, "step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
              timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
   if (o.json)
     fmt::print("{}\n", nlohmann::json{{"makespan", timing.makespan.count},
@@ -123,7 +163,8 @@ void add_schedule(CLI::App& app, Action& action) {
   command->add_option("--file", options->file, "Replays this schedule instead of making one")
       ->type_name("SCHEDULE.json");
   command->add_flag("--json", options->json, "One JSON object on the last line of standard output");
-  command->callback([options, &action] { action.run = [options] { return run_schedule(*options); }; });
+  command->callback(
+      [options, command, &action] { action.run = [options, command] { return run_schedule(*options, *command); }; });
 }
 
 }  // namespace switchyard::apps

@@ -48,17 +48,18 @@ cluster::Cluster cluster_of(const ShowOptions& options, const config::Job& job) 
 }
 
 // A table of the buckets, the longest first. A strategy that is too long for its column has lines of its own.
-std::string buckets_text(const config::Job& job) {
+std::string buckets_text(const config::Job& job, const compiler::Plans& plans) {
   constexpr size_t kFigures = 62;
   std::string text = fmt::format("{:<12}{:<14}{:<12}{:>12}{:>8}    strategy\n", "tokens to", "schedule", "recompute",
                                  "micro-batch", "ranks");
-  for (const config::Bucket& bucket : job.buckets) {
-    const config::Strategy& strategy = bucket.strategy;
+  const std::vector<batch::BucketSpec> specs = compiler::step_settings(job, plans).buckets;
+  for (size_t i = 0; i < job.buckets.size(); ++i) {
+    const config::Strategy& strategy = job.buckets[i].strategy;
     const bool fits = kFigures + strategy.name.size() <= kTextColumns;
-    text += fmt::format("{:<12}{:<14}{:<12}{:>12}{:>8}{}\n", bucket.max_length, config::name_of(strategy.schedule),
-                        config::name_of(strategy.recompute),
-                        strategy.micro_batch_tokens > 0 ? strategy.micro_batch_tokens : bucket.max_length,
-                        strategy.ranks().size(), fits ? "    " + strategy.name : "");
+    text +=
+        fmt::format("{:<12}{:<14}{:<12}{:>12}{:>8}{}\n", job.buckets[i].max_length, config::name_of(strategy.schedule),
+                    config::name_of(strategy.recompute), batch::micro_batch_capacity(specs[i]), strategy.ranks().size(),
+                    fits ? "    " + strategy.name : "");
     if (!fits) text += wrapped("    " + strategy.name, 6) + "\n";
   }
   return text;
@@ -72,7 +73,7 @@ std::string limit_text(const config::Job& job) {
 
 std::string plan_text(const config::Job& job, const compiler::Plans& plans, const ShowOptions& options) {
   const PlannedStep step = planned_step(job, plans, options.step - 1, lengths_of_step(job, options.step - 1));
-  return fmt::format("{}{}\nMemory in step {}, which has {} documents; {}\n{}{}", buckets_text(job),
+  return fmt::format("{}{}\nMemory in step {}, which has {} documents; {}\n{}{}", buckets_text(job, plans),
                      options.shards ? "\n" + compiler::print_plan(plans) : "", options.step, step.lengths.size(),
                      limit_text(job), compiler::print_memory(step.program, step.plan, plans),
                      checkpoint_copy_line(checkpoint_copy(job, plans)));
@@ -114,6 +115,8 @@ config::Job job_of(ShowOptions options) {
 }
 
 int run_show(const ShowOptions& options) {
+  if (options.what.empty())
+    user_error("show needs one of model, strategy, plan, batch and program, such as switchyard show plan JOB.toml.");
   const config::Job job = job_of(options);
   if (options.what == "model") {
     const ir::Graph graph = models::build(job.model.config, compiler::precision_of(job.run), models::Output::loss);
@@ -148,7 +151,7 @@ void add_show(CLI::App& app, Action& action) {
                                          "Prints a job's model, a strategy as a file to edit, which rank holds what, "
                                          "where a step's documents lie, or its tasks on every rank");
   command->add_option("what", options->what, "model, strategy, plan, batch or program")
-      ->required()
+      ->type_name("WHAT REQUIRED")
       ->check(CLI::IsMember({"model", "strategy", "plan", "batch", "program"}));
   add_job_options(*command, options->job, JobKind::given);
   command->add_flag("--shards", options->shards,

@@ -201,7 +201,12 @@ void add_train(CLI::App& app, Action& action) {
             "train needs a job file: switchyard train JOB.toml. `switchyard train --help-keys` lists its keys.");
       std::vector<config::Override> overrides = config::overrides_of(options->sets);
       const auto add = [&](const char* option, const char* key, const auto& value) {
-        if (value) overrides.push_back({fmt::format("{} {}", option, *value), key, *value});
+        if (!value) return;
+        const std::string word = fmt::format("{} {}", option, *value), set = fmt::format("{}={}", key, *value);
+        for (const std::string& other : options->sets)
+          if (other.starts_with(fmt::format("{}=", key)) && other != set)
+            user_error("{}: --set {} gives {} another value. Keep one of them.", word, other, key);
+        overrides.push_back({word, key, *value});
       };
       add("--ranks", "run.ranks", options->ranks);
       add("--steps", "run.steps", options->steps);

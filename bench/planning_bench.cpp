@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 #include <fmt/format.h>
 
+#include "batch/ring_assignment.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/switch_figures.hpp"
 #include "models/build.hpp"
@@ -65,6 +66,27 @@ void batch_of(benchmark::State& state) {
   }
 }
 
+// A thousand documents of up to a million tokens, 4M in all, on the ring ranks of a replica on hosts of 8.
+void ring_assignment_of(benchmark::State& state) {
+  constexpr int kDocuments = 1000;
+  std::vector<i64> lengths{1 << 20};
+  while (lengths.size() < kDocuments) lengths.push_back(32768 / (1 + std::ssize(lengths) * 7919 % 997) * 16);
+  const auto ranks = static_cast<int>(state.range(0));
+  // The costs are those of 7e9 parameters, 4096 wide and with 32 layers, at 300 TFLOP/s, 400 GB/s inside hosts and
+  // 50 GB/s between them.
+  constexpr double flops = 3e14, bytes_per_key = 2.0 * 4096 * 2 * 32 * 3;
+  const batch::Ring ring{
+      .ranks = ranks,
+      .ranks_per_host = 8,
+      .capacity = i64{8 << 20} / ranks,
+      .costs = {6 * 7e9 / flops, 12.0 * 4096 * 32 / flops, bytes_per_key / 4e11, bytes_per_key / 5e10, 1e-4}};
+  for (auto _ : state) {
+    const auto found = batch::assign(lengths, ring);
+    if (!found) state.SkipWithError("no assignment");
+    benchmark::DoNotOptimize(&found);
+  }
+}
+
 struct StepCase {
   int hosts, documents;
   const char *long_documents, *short_documents;  // strategies
@@ -95,6 +117,7 @@ BENCHMARK_CAPTURE(layouts_of, 32b_1024_ranks, kLarge)->Unit(benchmark::kMillisec
 BENCHMARK_CAPTURE(switch_between, 7b_32_ranks, kSmall)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(switch_between, 32b_1024_ranks, kLarge)->Unit(benchmark::kMillisecond);
 BENCHMARK(batch_of)->Arg(512)->Arg(16384)->Unit(benchmark::kMillisecond);
+BENCHMARK(ring_assignment_of)->Arg(8)->Arg(64)->Unit(benchmark::kMillisecond);
 constexpr StepCase kStepOf16{2, 512, "1,8,2", "8,1,2"}, kStepOf1024{128, 4096, "128,8,1", "1024,1,1"};
 BENCHMARK_CAPTURE(program_of, 16_ranks, kStepOf16)->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(program_of, 1024_ranks, kStepOf1024)->Unit(benchmark::kMillisecond);

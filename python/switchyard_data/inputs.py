@@ -46,6 +46,8 @@ def find_files(inputs, suffixes=()):
         try:
             if path.is_dir():
                 found = list(_files_below(path, tuple(suffixes)))
+            elif path.is_char_device() or path.is_block_device():
+                raise DataError(f"--input {name}: this is a device, which may never end. Name a file or folder.")
             elif path.exists():
                 found = [_file(path, named=True)]
             else:

@@ -237,7 +237,7 @@ class _Preparation:
     def _trained(self, asked):
         if "tokenizer.json" in self.state["bytes"]:
             return tokenizer_files.load(self.scratch)
-        with Progress(f"training a tokenizer of {asked.vocabulary}", self.documents.total_bytes) as progress:
+        with Progress(f"training a tokenizer of {asked.vocabulary}") as progress:  # most is done after reading
             def counted():
                 for document in self.documents:
                     progress.count([document.text], self.documents.consumed)

@@ -6,18 +6,21 @@ import textwrap
 import threading
 import time
 
+MOST_SECONDS = 1e6  # as src/base/status_line.cpp
+
 
 class Progress:
     """Counts documents, bytes and tokens while entered. Its own thread shows them, also during long library calls. On a
-    terminal the line is rewritten, cut to its width, and the last one wrapped; elsewhere each line is new."""
+    terminal the line is rewritten, cut to its width, and the last one wrapped; elsewhere each line is new. The variable
+    SWITCHYARD_PROGRESS has other seconds between lines; what is no positive number, as "off", leaves the last one."""
 
-    def __init__(self, title, total_bytes=0, stream=None, interval=1.0):
+    def __init__(self, title, total_bytes=0, stream=None, interval=None):
         self.title, self.total_bytes = title, total_bytes
         self.documents = self.text_bytes = self.tokens = 0
         self.consumed = 0  # bytes of the input files, out of total_bytes
         self.before = 0    # count of these by an earlier process
         self.stream = stream or sys.stderr
-        self.interval = interval
+        self.interval = _seconds_between() if interval is None else interval  # 0: no lines until the end
         self.start = time.monotonic()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._show_until_done, daemon=True)
@@ -59,16 +62,26 @@ class Progress:
         self.stream.flush()
 
     def __enter__(self):
-        self._thread.start()
+        if self.interval > 0:
+            self._thread.start()
         return self
 
     def __exit__(self, kind, error, trace):
         self._done.set()
-        self._thread.join()
+        if self.interval > 0:
+            self._thread.join()
         if kind is None:
             self._write(self.line(), end=True)
         elif self.stream.isatty():
             self.stream.write("\n")
+
+
+def _seconds_between():
+    try:
+        seconds = float(os.environ.get("SWITCHYARD_PROGRESS", "1"))
+    except ValueError:
+        return 0
+    return seconds if 0 < seconds <= MOST_SECONDS else 0
 
 
 def _columns(terminal):

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/units.hpp"
 #include "base/wrapped_text.hpp"
 #include "batch/document_places.hpp"
 #include "batch/validate.hpp"
@@ -49,9 +50,10 @@ std::string micro_batch_text(const std::vector<batch::RingPlace>& ranks, const s
     const batch::RingPlace& rank = ranks[r];
     std::vector<std::string> items;
     for (const batch::Piece& piece : rank.pieces) items.push_back(piece_text(piece, lengths));
-    const std::string start = ring ? fmt::format("{:>10} {:>9} {:>14.0f} {:>9} {:>9}:", fmt::format("{}.{}", name, r),
-                                                 rank.tokens, rank.pairs, rank.keys.inside, rank.keys.across)
-                                   : fmt::format("{:>8} {:>9}:", name, rank.tokens);
+    const std::string start =
+        ring ? fmt::format("{:>10} {:>9} {:>14.0f} {:>9} {:>9} {:>9}:", fmt::format("{}.{}", name, r), rank.tokens,
+                           rank.pairs, rank.keys.inside, rank.keys.across, format_bytes({rank.key_bytes}))
+             : fmt::format("{:>8} {:>9}:", name, rank.tokens);
     text += listed(start, items);
   }
   return text;
@@ -62,10 +64,14 @@ std::string phase_text(const batch::PhasePlaces& phase, std::span<const i64> len
       "\n" + wrapped(fmt::format("Up to {} tokens, {} \"{}\", {} document{}\n", phase.max_length,
                                  letter_of(phase.strategy), name, phase.documents, phase.documents == 1 ? "" : "s"));
   text += replicas_text(phase);
-  text += fmt::format("The slowest replica has {:.3f} of an even share; {} allow {:.3f} at best.\n", phase.slowest,
-                      phase.ring ? "documents on their ring ranks" : "whole documents", phase.bound);
+  text += fmt::format("The slowest replica has {:.3f} of an even share; ", phase.slowest);
+  text += phase.ring ? fmt::format(
+                           "no placement has less than {:.3f}, where neither\nthe room of ring ranks nor most of "
+                           "their messages are counted.\n",
+                           phase.bound)
+                     : fmt::format("whole documents allow {:.3f} at best.\n", phase.bound);
   text += phase.ring ? "replica.micro-batch.ring rank, its tokens, query-key pairs, keys from ranks of its host, from\n"
-                       "another host, document (tokens, or first..end of a part)\n"
+                       "another host, their bytes in all passes, document (tokens, or first..end of a part)\n"
                      : "replica.micro-batch, its tokens, document (tokens)\n";
   for (size_t r = 0; r < phase.replicas.size(); ++r)
     for (size_t m = 0; m < phase.replicas[r].micro_batches.size(); ++m)

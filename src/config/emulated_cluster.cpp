@@ -20,6 +20,17 @@ std::vector<std::string> parts_of(const std::string& text) {
   return parts;
 }
 
+// "2x4", with any numbers.
+bool is_product(const std::string& text) {
+  return text.find('x') != std::string::npos && text.find_first_not_of("-0123456789x") == std::string::npos;
+}
+
+// Without a unit a rate would be bytes a second, which nobody means.
+void require_unit(const std::string& spec, const std::string& part, const char* example) {
+  if (part.find_first_of("123456789") != std::string::npos && part.find_first_not_of("0123456789. ") == part.npos)
+    user_error("the emulated cluster \"{}\" has \"{}\" without a unit. Write one, such as {}.", spec, part, example);
+}
+
 // "2x4:200Mbit/s,800Mbit/s,40MiB".
 cluster::Hardware from_short_form(const std::string& spec, const std::string& topology, const std::string& rest) {
   const cluster::Cluster placed = cluster::from_spec(topology);
@@ -35,6 +46,7 @@ cluster::Hardware from_short_form(const std::string& spec, const std::string& to
                    ? "three things behind the colon: the bandwidth of a host, that of a device inside, and its memory"
                    : "two things behind the colon: the bandwidth of a device inside its host, and its memory",
                topology, several ? "200Mbit/s," : "");
+  for (size_t i = 0; i < parts.size(); ++i) require_unit(spec, parts[i], i + 1 < parts.size() ? "800Mbit/s" : "40MiB");
   if (several)
     hardware.inter_host = cluster::LinkClass{
         .latency = kBetweenHosts, .bandwidth = parse_bandwidth(parts[0]), .shared_by = hardware.devices_per_host};
@@ -49,8 +61,13 @@ cluster::Hardware from_short_form(const std::string& spec, const std::string& to
 }  // namespace
 
 cluster::Hardware emulated_hardware(const std::string& spec, std::optional<int> ranks) {
-  if (const size_t colon = spec.find(':'); colon != std::string::npos && cluster::is_topology(spec.substr(0, colon)))
-    return from_short_form(spec, spec.substr(0, colon), spec.substr(colon + 1));
+  if (const size_t colon = spec.find(':'); colon != std::string::npos && is_product(spec.substr(0, colon))) {
+    const std::string topology = spec.substr(0, colon);
+    if (!cluster::is_topology(topology))
+      user_error("the emulated cluster \"{}\" has {} hosts and devices per host. Each is a number from 1 to 1000000.",
+                 spec, topology);
+    return from_short_form(spec, topology, spec.substr(colon + 1));
+  }
   if (spec.ends_with(".json")) {
     Profile profile = read_profile(spec);
     require_emulable(profile, spec);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <numeric>
 
 #include "base/errors.hpp"
@@ -15,8 +14,17 @@
 namespace switchyard::config {
 namespace {
 
-/// Where a key stands, for messages; "" where that is not known.
-using Where = std::function<std::string(const std::string& key)>;
+/// Where a key stands, for messages; of a section, the key that the message names. "" where that is not known.
+class Where {
+ public:
+  explicit Where(const JobDraft* draft = nullptr) : draft_(draft) {}
+  std::string operator()(const std::string& key, std::string_view message = "") const {
+    return draft_ == nullptr ? "" : place_of(*draft_, key, message);
+  }
+
+ private:
+  const JobDraft* draft_;
+};
 
 /// Checks that the bytes of a step can be counted. The bound is from above: every activation of the whole batch at
 /// once, in doubles.
@@ -46,10 +54,9 @@ void check_countable(const Job& job, const Where& where, Errors& errors) {
                                                    tokens, bytes, kMost));
 }
 
-std::string unknown_place(const std::string&) { return ""; }
-
 void add_bucket_error(Errors& errors, const Where& where, size_t bucket, const UserError& error) {
-  errors.add(where(fmt::format("bucket.{}.strategy", bucket)), fmt::format("bucket.{}: {}", bucket, error.what()));
+  errors.add(where(fmt::format("bucket.{}.strategy", bucket), error.what()),
+             fmt::format("bucket.{}: {}", bucket, error.what()));
 }
 
 /// Sets the groups of every strategy given by its degrees.
@@ -96,6 +103,23 @@ void check_order(const Job& job, const Where& where, Errors& errors) {
             fmt::join(job.run.order, ", "), buckets, buckets - 1));
 }
 
+/// Whether every strategy is one of this model on these ranks.
+bool check_strategies(const Job& job, const ModelConfig& model, const Where& where, Errors& errors) {
+  bool sound = true;
+  for (size_t i = 0; i < job.buckets.size(); ++i) {
+    const Bucket& bucket = job.buckets[i];
+    const bool uncut = bucket.strategy.groups.empty() && !bucket.degrees.empty();  // reported already
+    try {
+      if (!uncut) validate(bucket.strategy, model, job.run.ranks);
+      sound = sound && !uncut;
+    } catch (const UserError& error) {
+      add_bucket_error(errors, where, i, error);
+      sound = false;
+    }
+  }
+  return sound;
+}
+
 /// Checks model, strategies and home. A vocabulary size that is not known yet is not checked.
 void check_resolved(const Job& job, const Where& where, Errors& errors) {
   ModelConfig model = job.model.config;
@@ -103,7 +127,7 @@ void check_resolved(const Job& job, const Where& where, Errors& errors) {
   try {
     validate(model);
   } catch (const UserError& error) {
-    errors.add(where("model"), error.what());
+    errors.add(where("model", error.what()), error.what());
     return;
   }
   if (model.family == Family::gpt2 && job.batch.context > model.max_positions) {
@@ -121,20 +145,13 @@ void check_resolved(const Job& job, const Where& where, Errors& errors) {
                            job.batch.context, model.sliding_window, job.model.path));
   }
   check_countable(job, where, errors);
-  for (size_t i = 0; i < job.buckets.size(); ++i) {
-    if (job.buckets[i].strategy.groups.empty() && !job.buckets[i].degrees.empty()) continue;  // reported already
-    try {
-      validate(job.buckets[i].strategy, model, job.run.ranks);
-    } catch (const UserError& error) {
-      add_bucket_error(errors, where, i, error);
-    }
-  }
+  const bool sound = check_strategies(job, model, where, errors);
   if (job.run.home >= static_cast<int>(job.buckets.size())) {
     errors.add(where("run.home"),
                fmt::format("run.home = {} is not a bucket. Use 0 to {}.", job.run.home, job.buckets.size() - 1));
     return;
   }
-  check_zero(job, where, errors);
+  if (sound) check_zero(job, where, errors);
   check_order(job, where, errors);
 }
 
@@ -188,7 +205,7 @@ Job job_from_toml(const std::string& text, const std::string& origin, const std:
 Job job_of(const JobDraft& draft, Errors& errors) {
   Resolution resolution = resolve(draft, errors);
   if (resolution.complete && !needs_model(resolution.job)) {
-    const Where where = [&](const std::string& key) { return draft.where(key); };
+    const Where where(&draft);
     cut_strategies(resolution.job, where, errors);
     check_resolved(resolution.job, where, errors);
   }
@@ -222,7 +239,7 @@ bool needs_vocab(const Job& job) { return !needs_model(job) && job.model.config.
 void resolve_model(Job& job, const ModelConfig& model) {
   Errors errors;
   job.model.config = with_changes(job, model);
-  cut_strategies(job, unknown_place, errors);
+  cut_strategies(job, Where(), errors);
   errors.throw_if_any();
 }
 
@@ -241,7 +258,7 @@ void validate(const Job& job) {
   Errors errors;
   if (needs_vocab(job))
     errors.add("", "model.vocab_size is missing, and the data's meta.json doesn't have it. Set model.vocab_size.");
-  check_resolved(job, unknown_place, errors);
+  check_resolved(job, Where(), errors);
   errors.throw_if_any();
 }
 

@@ -1,6 +1,7 @@
 #include "config/job_draft.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -15,6 +16,15 @@ namespace switchyard::config {
 namespace {
 
 constexpr i64 kMostRanks = 1 << 16;  // same as run.ranks
+
+bool names(std::string_view message, std::string_view word) {
+  const auto inside = [&](size_t at) {
+    return at < message.size() && (std::isalnum(static_cast<unsigned char>(message[at])) != 0 || message[at] == '_');
+  };
+  for (size_t at = message.find(word); at != std::string_view::npos; at = message.find(word, at + 1))
+    if ((at == 0 || !inside(at - 1)) && !inside(at + word.size())) return true;
+  return false;
+}
 
 class Resolver {
  public:
@@ -34,6 +44,7 @@ class Resolver {
     if (draft_.misses("run.steps") && !unread("run") &&
         draft_.misses("batch.lengths"))  // with it the job may be for planning only
       error("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
+    check_trace();
     resolve_buckets();
     check_buckets();
     if (complete_) check_ring_settings();
@@ -47,6 +58,11 @@ class Resolver {
 
   void model_error(const std::string& key, const std::string& text) {
     error(key, text);
+    complete_ = false;
+  }
+
+  void bucket_error(const std::string& bucket, const std::string& text) {
+    errors_.add(place_of(draft_, bucket, text), text);
     complete_ = false;
   }
 
@@ -76,6 +92,7 @@ class Resolver {
   void check_validation();
   void check_batch();
   void check_optimizer();
+  void check_trace();
   void resolve_buckets();
   void resolve_preset_buckets();
   std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name,
@@ -256,6 +273,15 @@ void Resolver::check_optimizer() {
   if (optimizer.schedule != Schedule::wsd) refuse("optimizer.cooldown_steps", "\"wsd\"");
 }
 
+// The default may be above: short runs have no timeline then.
+void Resolver::check_trace() {
+  const i64 step = job_.run.trace_step;
+  if (draft_.has("run.steps") && step > job_.run.steps && step != RunSettings().trace_step)
+    error("run.trace_step", fmt::format("run.trace_step = {} is above run.steps = {}, so that no timeline would be "
+                                        "written. Lower it, or raise run.steps.",
+                                        step, job_.run.steps));
+}
+
 void Resolver::resolve_preset_buckets() {
   if (!draft_.has("parallel.preset") || job_.batch.context == 0) {
     complete_ = false;
@@ -301,7 +327,7 @@ void Resolver::resolve_buckets() {
       const std::optional<Strategy> strategy = strategy_of(draft_.buckets[i], name, bucket.degrees);
       if (strategy) bucket.strategy = *strategy;
     } catch (const UserError& error) {
-      model_error(name, fmt::format("{}: {}", name, error.what()));
+      bucket_error(name, fmt::format("{}: {}", name, error.what()));
     }
     job_.buckets.push_back(std::move(bucket));
   }
@@ -326,10 +352,10 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
     const bool tried = wrong_inside(name + ".");
     const bool none = in_table + file + text == 0;
     if (!none)
-      model_error(name,
-                  fmt::format("{} has more than one strategy. Keep one of strategy (text or table) and file.", name));
+      bucket_error(name,
+                   fmt::format("{} has more than one strategy. Keep one of strategy (text or table) and file.", name));
     if (none && !tried) {
-      model_error(
+      bucket_error(
           name,
           fmt::format(
               "{} has no strategy. Give strategy = \"dp,tp,pp\", a table of settings, or file = \"strategy.json\".",
@@ -356,16 +382,13 @@ std::optional<Strategy> Resolver::strategy_of(const BucketDraft& bucket, const s
   merged.settings = shared_settings(draft_.settings, degrees);
   for (const Key<BucketDraft>& key : bucket_keys())
     if (draft_.has(name + "." + key.name)) key.set(merged, key.get(bucket));
-  std::string usual_name = to_text(degrees);
   if (text) {
-    const StrategyText own = read_strategy_text(bucket.text);
     const StrategyText read = read_strategy_text(bucket.text, draft_.settings);
     degrees = read.groups;
     merged.settings = read.settings;
-    usual_name = to_text(own.groups, own.settings);
   }
   Strategy strategy{merged.settings};
-  strategy.name = bucket.name.empty() ? usual_name : bucket.name;
+  strategy.name = bucket.name.empty() ? to_text(degrees, merged.settings) : bucket.name;
   if (!bucket.schedule_file.empty()) {
     if (draft_.has(name + ".strategy.schedule"))
       user_error("strategy.schedule and strategy.schedule_file exclude each other. Keep one.");
@@ -409,9 +432,14 @@ void Resolver::check_buckets() {
     }
     const i64 longest = context > 0 ? std::min(length, context) : length;
     if (micro_batch > 0 && micro_batch < longest) {
-      error(key, fmt::format("bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use "
-                             "0 for the bucket's length.",
-                             i, micro_batch, longest));
+      const std::string text = fmt::format(
+          "bucket.{}: micro_batch_tokens = {} can't hold a document of {} tokens. Raise it, or use 0 for the bucket's "
+          "length.",
+          i, micro_batch, longest);
+      const std::string own = fmt::format("bucket.{}.strategy", i), shared = "parallel.micro_batch_tokens";
+      const bool is_own = draft_.has(own + ".micro_batch_tokens") ||
+                          (i < draft_.buckets.size() && names(draft_.buckets[i].text, "micro_batch_tokens"));
+      errors_.add(place_of(draft_, draft_.has(shared) && !is_own ? shared : own, text), text);
     }
   }
 }
@@ -439,6 +467,20 @@ void Resolver::resolve_ranks() {
 }
 
 }  // namespace
+
+std::string place_of(const JobDraft& draft, const std::string& section, std::string_view message) {
+  if (draft.has(section)) return draft.where(section);
+  const std::string inside = section + ".";
+  std::string named, other = draft.origin;
+  for (auto at = draft.given.lower_bound(inside); at != draft.given.end() && at->first.starts_with(inside); ++at) {
+    if (names(message, std::string_view(at->first).substr(at->first.rfind('.') + 1)) &&
+        (named.empty() || named.starts_with(draft.origin)))
+      named = at->second;
+    if (section.starts_with("bucket.") && (other == draft.origin || !at->first.ends_with(".max_length")))
+      other = at->second;
+  }
+  return named.empty() ? other : named;
+}
 
 bool is_auto(const BucketDraft& bucket) { return bucket.text == "auto"; }
 

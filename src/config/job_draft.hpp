@@ -19,6 +19,10 @@ struct Resolution {
 /// Checks the keys against each other, fills in presets and defaults. Strategies given by degrees have no groups yet.
 Resolution resolve(const JobDraft& draft, Errors& errors);
 
+/// Where a section ("model", "bucket.0") has the key that an error is about: one that the message names, on the command
+/// line if there is one. A bucket without such a key: where it was given; any other section: the job file.
+std::string place_of(const JobDraft& draft, const std::string& section, std::string_view message);
+
 /// The job of a draft, as load_job returns it. errors: those found while reading, thrown together with all others.
 Job job_of(const JobDraft& draft, Errors& errors);
 

@@ -646,7 +646,8 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
             "tp=2,pp=2\". They have degrees, inside and head_layers of their own, and the other settings of the first "
             "group.")
             .fallback("none"),
-        Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.").fallback("the degrees"),
+        Row<&BucketDraft::name>("strategy.name", "Name in logs and reports.")
+            .fallback("degrees and settings, as --strategy takes them"),
         Row<&BucketDraft::schedule_file>(
             "strategy.schedule_file",
             "Path of a pipeline schedule in JSON, relative to the job file. Excludes strategy.schedule.")

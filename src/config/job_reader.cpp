@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <sstream>
 
@@ -48,10 +49,15 @@ std::vector<std::string> known_names(const std::string& entry) {
 /// letters.
 std::string likely_name(const std::string& name, const std::string& entry) {
   const std::vector<std::string> names = known_names(entry);
-  for (const std::string& known : names) {
-    if (last_part(known) == last_part(name)) return known;
-  }
-  return nearest_name(name, names);
+  for (const std::string& known : names)
+    if (last_part(known) == last_part(name) && last_part(name) != "name") return known;  // many things have names
+  const std::string section = name.substr(0, name.size() - std::min(name.size(), last_part(name).size() + 1));
+  if (!is_section(job_keys(), section)) return nearest_name(name, names);
+  std::vector<std::string> inside;
+  for (const KeyInfo& key : job_keys())
+    if (key.name == section + "." + last_part(key.name)) inside.push_back(last_part(key.name));
+  const std::string nearest = nearest_name(last_part(name), inside);
+  return nearest.empty() ? "" : section + "." + nearest;
 }
 
 std::string no_key(const std::string& name, const std::string& entry) {
@@ -111,6 +117,15 @@ std::optional<KeyValue> value_of(const KeyInfo& key, const toml::node& node) {
       return std::nullopt;
   }
   return std::nullopt;
+}
+
+/// Whether the text is a whole number that is none of TOML's integers, as it has too many digits.
+bool has_too_many_digits(const toml::node& node) {
+  const auto text = node.value_exact<std::string>();
+  i64 value = 0;
+  if (!text) return false;
+  const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  return error == std::errc::result_out_of_range && end == text->data() + text->size();
 }
 
 /// An override's value: TOML, or the bare text where the key wants text.
@@ -182,6 +197,13 @@ const KeyInfo* find_any_key(const std::string& name, const std::vector<std::stri
   return find_key(job_keys(), name);
 }
 
+/// The number of an entry of a list; the largest for what is no such number.
+size_t index_of(const std::string& part) {
+  size_t index = 0;
+  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
+  return error == std::errc() && end == part.data() + part.size() ? index : std::numeric_limits<size_t>::max();
+}
+
 /// Steps from a table or list to the named part and creates it if it is missing; nullptr if that is impossible.
 toml::node* step_into(toml::node& node, const std::string& part, bool list) {
   if (toml::table* table = node.as_table()) {
@@ -194,10 +216,8 @@ toml::node* step_into(toml::node& node, const std::string& part, bool list) {
     return table->get(part);
   }
   toml::array* items = node.as_array();
-  size_t index = 0;
-  const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), index);
-  if (items == nullptr || error != std::errc() || end != part.data() + part.size() || index > items->size())
-    return nullptr;
+  const size_t index = index_of(part);
+  if (items == nullptr || index > items->size()) return nullptr;
   if (index == items->size()) items->push_back(toml::table{});
   return items->get(index);
 }
@@ -208,6 +228,21 @@ bool replaces(std::string_view name, const KeyInfo& other) {
   if (name == "batch.tokens") return other.name == "batch.sequences";
   if (name == "model.preset") return other.name == "model.path" || std::ranges::count(kSizeKeys, other.name) > 0;
   return name == "model.path" && other.name.starts_with("model.") && other.name != name && !other.beside_path;
+}
+
+/// Why there is no entry with this number: "bucket.7.max_length" in a job with two buckets. Nothing for other keys.
+std::optional<std::string> no_entry(const toml::table& root, const std::vector<std::string>& parts) {
+  const size_t depth = parts[0] == kBuckets ? 1 : parts.size() > 1 && is_source_list(joined(parts, 2)) ? 2 : 0;
+  if (depth == 0 || parts.size() < depth + 2) return std::nullopt;
+  const std::string list = joined(parts, depth);
+  const toml::array* entries = root.at_path(list).as_array();
+  if (entries == nullptr && root.at_path(list)) return std::nullopt;
+  const size_t count = entries == nullptr ? 0 : entries->size();
+  if (index_of(parts[depth]) < count) return std::nullopt;
+  const std::string there = count == 0   ? "none"
+                            : count == 1 ? fmt::format("{}.0 alone", list)
+                                         : fmt::format("{0}.0 to {0}.{1}", list, count - 1);
+  return fmt::format("of {}s the job has {}; {}.{} adds one.", last_part(list), there, list, count);
 }
 
 void Reader::override_value(toml::table& root, const Override& given) {
@@ -224,13 +259,18 @@ void Reader::override_value(toml::table& root, const Override& given) {
     return;
   }
   toml::node* node = &root;
-  for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i)
-    node = step_into(*node, parts[i], joined(parts, i + 1) == kBuckets || is_source_list(joined(parts, i + 1)));
+  for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) {
+    const bool list = joined(parts, i + 1) == kBuckets || is_source_list(joined(parts, i + 1));
+    const bool anew = node->is_table() && !node->as_table()->contains(parts[i]);
+    node = list && anew && parts[i + 1] != "0" ? nullptr : step_into(*node, parts[i], list);
+  }
   toml::table* table = node == nullptr ? nullptr : node->as_table();
   if (table == nullptr) {
-    errors_.add(where, fmt::format("{} can't be set: what precedes its last dot is not a table or an entry of "
-                                   "the job. Buckets and sources are counted from 0.",
-                                   name));
+    errors_.add(
+        where,
+        fmt::format(
+            "{} can't be set: {}", name,
+            no_entry(root, parts).value_or("what precedes its last dot is not a table or an entry of the job.")));
     return;
   }
   const auto* text = std::get_if<std::string>(&given.value);
@@ -258,6 +298,8 @@ void Reader::take(const Key<Owner>& key, const toml::node& node, const std::stri
     const bool container = node.is_table() || node.is_array() || key.secret;
     if (!value && key.type == KeyType::choice && node.is_string()) {
       message = fmt::format("{} = {} is unknown; {}.", name, shown(node), wanted(key));
+    } else if (!value && key.type == KeyType::integer && has_too_many_digits(node)) {
+      message = fmt::format("{} = {} is out of range; {}.", name, *node.value<std::string>(), wanted(key));
     } else if (!value) {
       message =
           fmt::format("{}{} is {}; {}.", name, container ? "" : " = " + shown(node), type_name(node), wanted(key));
@@ -314,6 +356,12 @@ void Reader::read_entries(const toml::node& node, const std::string& name, const
     errors_.add(where(name, node),
                 fmt::format("{0} must be a list of tables: write [[{0}]] with double brackets above each {1}.", name,
                             last_part(name)));
+    draft_.faulty.insert(name);
+    return;
+  }
+  if (list->empty()) {
+    errors_.add(where(name, node), fmt::format("{0} is an empty list. Write [[{0}]] above each {1}, or leave it out.",
+                                               name, last_part(name)));
     draft_.faulty.insert(name);
     return;
   }

@@ -10,8 +10,16 @@ toml::table parse_toml(const std::string& text, const std::string& origin) {
   try {
     return toml::parse(text, origin);
   } catch (const toml::parse_error& error) {
-    user_error("{}:{}:{}: this is not valid TOML: {}", origin, error.source().begin.line, error.source().begin.column,
-               error.description());
+    const std::string why(error.description());
+    std::string remedy;
+    constexpr std::string_view kTwice = "cannot redefine existing table '";
+    if (const size_t at = why.find(kTwice); at != std::string::npos) {
+      const size_t begin = at + kTwice.size();
+      remedy = fmt::format(". Where there are several, write each as [[{}]], with double brackets.",
+                           why.substr(begin, why.find('\'', begin) - begin));
+    }
+    user_error("{}:{}:{}: this is not valid TOML: {}{}", origin, error.source().begin.line, error.source().begin.column,
+               why, remedy);
   }
 }
 

@@ -22,7 +22,7 @@ std::vector<std::string> not_kept(const config::Job& job) {
   std::vector<std::string> lines;
   if (job.run.out.empty()) {
     lines.emplace_back("nothing of this run will be kept, as it has no folder; --out DIR gives it one");
-    if (job.log.wandb) lines.emplace_back("log.wandb: it sends what the folder has, so it is left out");
+    if (job.log.wandb) lines.emplace_back("log.wandb needs run.out: nothing is sent");
   } else if (!job.run.save_last) {
     lines.emplace_back("the model will not be kept when the run ends: run.save_last = false");
   }

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 
+#include "../message_of.hpp"
 #include "../scratch.hpp"
 
 namespace switchyard {
@@ -23,6 +24,11 @@ TEST(FileText, is_nothing_where_there_is_no_file_or_a_folder) {
   EXPECT_EQ(errno, ENOENT);
   EXPECT_EQ(file_text("/"), std::nullopt);
   EXPECT_EQ(errno, EISDIR);
+}
+
+TEST(FileText, ends_where_a_device_never_would) {
+  EXPECT_EQ(message_of([] { file_text("/dev/zero"); }),
+            "/dev/zero has more than 64 MiB, the most that such a file may have. Check the path.");
 }
 
 }  // namespace

@@ -281,8 +281,8 @@ TEST(KeyExchange, of_a_document_brings_all_of_a_later_place_and_the_front_chunk_
   }
 }
 
-// All of a later rank's keys, the front chunk of an earlier one's: degree * (degree - 1) messages and 3/4 * (degree -
-// 1) of the document, of which the first rank of the span gets (degree - 1) / degree.
+// A rank gets all keys of a later rank and the front chunk of an earlier one's: in all degree * (degree - 1) messages
+// with 3/4 * (degree - 1) of the document, of which the first rank of the span gets (degree - 1) / degree.
 TEST(KeyExchange, in_steps_brings_the_keys_of_the_rank_so_many_places_before) {
   for (int degree = 2; degree <= 8; ++degree) {
     const PlacedDocument document{.doc = 0, .tokens = 20 * degree, .span = {0, degree}};

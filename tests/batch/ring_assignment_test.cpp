@@ -149,6 +149,26 @@ TEST(RingAssignment, of_documents_with_a_long_tail_is_within_a_percent_of_the_bo
   EXPECT_LE(gaps / cases, 0.01);
 }
 
+TEST(RingAssignment, of_a_million_tokens_on_64_ranks_is_near_the_bound) {
+  constexpr i64 kTokens = 1 << 20;
+  const Ring ring = large_ring(64);
+  for (const i64 longest : {kTokens / 16, kTokens / 4, kTokens * 3 / 4}) {
+    std::mt19937_64 random(7);
+    std::vector<i64> lengths{longest};
+    for (i64 all = longest; all < kTokens; all += lengths.back()) {
+      const double share = static_cast<double>(random() % 100000 + 1) / 1e5;
+      lengths.push_back(std::clamp<i64>(static_cast<i64>(400 / share), 16, longest));
+    }
+    const auto found = assign(lengths, ring);
+    ASSERT_TRUE(found);
+    expect_consistent(*found, lengths, ring);
+    EXPECT_LE(found->seconds / found->bound - 1, 0.05) << longest;
+  }
+  const auto alone = assign(std::vector<i64>{kTokens}, ring);
+  ASSERT_TRUE(alone);
+  EXPECT_EQ(alone->span[0].degree, 64) << "all ranks are needed to hold it";
+}
+
 TEST(RingAssignment, gives_a_long_document_many_ranks_and_leaves_short_ones_whole) {
   const Ring ring{.ranks = 4, .ranks_per_host = 4, .capacity = 1000, .costs = {1, 1, 0.1, 0.1, 0}};
   const auto found = assign(std::vector<i64>{400, 4, 4, 4, 4}, ring);

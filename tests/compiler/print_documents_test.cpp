@@ -66,8 +66,8 @@ TEST(PrintDocuments, PiecesOfASharedDocumentHaveTheirRange) {
   const batch::StepPlan plan{
       .phases = {{.replica = {{{.T = {5, 4}, .shard = {{{0, 0, 2, 1}, {0, 6, 3, 1}}, {{0, 2, 4, 1}}}}}}}}};
   const std::string text = print_documents(plan, std::vector<i64>{9}, buckets, {}, kNames);
-  EXPECT_THAT(text, HasSubstr(" 4: 0 (0..2), 0 (6..9)\n"));
-  EXPECT_THAT(text, HasSubstr(" 2: 0 (2..6)\n"));
+  EXPECT_THAT(text, HasSubstr(" 4       0 B: 0 (0..2), 0 (6..9)\n"));
+  EXPECT_THAT(text, HasSubstr(" 2       0 B: 0 (2..6)\n"));
 }
 
 TEST(PrintDocuments, APhaseWithoutBucketIsAFault) {
@@ -78,7 +78,7 @@ TEST(PrintDocuments, APhaseWithoutBucketIsAFault) {
 TEST(PrintDocuments, has_a_line_for_each_ring_rank_with_its_keys) {
   const std::vector<i64> lengths{36, 4};
   const std::vector<batch::BucketSpec> buckets{
-      {.max_length = 36, .strategy = 0, .rings = {{.ranks = 3, .ranks_per_host = 2}}}};
+      {.max_length = 36, .strategy = 0, .rings = {{.ranks = 3, .ranks_per_host = 2, .key_bytes = 100}}}};
   // The third rank is on another host: the first one gets its keys and passes them on.
   const batch::MicroBatch shared =
       batch::lay_out(std::vector<batch::PlacedDocument>{{0, 36, {0, 3}}, {1, 4, {0, 1}}}, 3, 1);
@@ -86,11 +86,12 @@ TEST(PrintDocuments, has_a_line_for_each_ring_rank_with_its_keys) {
       print_documents({.phases = {{.replica = {{shared}}}}}, lengths, buckets, {}, std::vector<std::string>{"ring=3"});
   EXPECT_THAT(text,
               HasSubstr("replica.micro-batch.ring rank, its tokens, query-key pairs, keys from ranks of its host, "
-                        "from\nanother host, document (tokens, or first..end of a part)\n"));
-  EXPECT_THAT(text, HasSubstr("; documents on their ring ranks allow "));
-  EXPECT_THAT(text, HasSubstr("     0.0.0        16            232        12        12: 0 (0..6), 0 (30..36), 1 (4)\n"
-                              "     0.0.1        12            222        18         0: 0 (6..12), 0 (24..30)\n"
-                              "     0.0.2        12            222         0        12: 0 (12..24)\n"));
+                        "from\nanother host, their bytes in all passes, document (tokens, or first..end of a part)\n"));
+  EXPECT_THAT(text, HasSubstr("; no placement has less than "));
+  EXPECT_THAT(
+      text, HasSubstr("     0.0.0        16            232        12        12  2.34 KiB: 0 (0..6), 0 (30..36), 1 (4)\n"
+                      "     0.0.1        12            222        18         0  1.76 KiB: 0 (6..12), 0 (24..30)\n"
+                      "     0.0.2        12            222         0        12  1.17 KiB: 0 (12..24)\n"));
 }
 
 }  // namespace

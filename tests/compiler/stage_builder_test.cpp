@@ -173,6 +173,33 @@ TEST(StageBuilder, keeps_tokens_cut_by_ulysses_outside_of_attention) {
   EXPECT_EQ(stage.buffers[static_cast<size_t>(stage.loss)].layout, (layout::Layout{{{0}}, {}}));
 }
 
+// 8192 tokens in bf16 on ulysses = 2 and ring = 4: half of a rank's 1024 tokens of q, k and v goes to the other one,
+// and half of attention's result comes back: 1/2 * 1024 * 128 * (32 + 8 + 8 + 32) * 2 bytes.
+TEST(StageBuilder, moves_ten_mebibytes_a_rank_over_ulysses_in_the_forward_pass_of_a_layer) {
+  config::ModelConfig model = small_llama();
+  model.hidden_size = 4096;
+  model.heads = 32;
+  model.kv_heads = 8;
+  model.head_dim = 128;
+  const ir::Graph graph = training_graph(model);
+  const ir::StageCode stage =
+      StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}}, 0, graph.units()).build();
+  constexpr i64 kTokens = 8192 / 4;  // of both ranks
+  const i64 unit = ir::token_unit(2, kTokens);
+  for (const size_t position : {0, 1}) {
+    i64 bytes = 0;
+    for (const ir::Instr& instr : stage.forward.code) {
+      if (instr.op || !instr.over_ulysses || instr.unit != 1) continue;
+      const ir::Buffer& buffer = stage.buffers[static_cast<size_t>(instr.in[0])];
+      for (const layout::Step& step : instr.exchanges[0]->steps)
+        for (const layout::Piece& piece : step.parts[position].sends)
+          if (piece.peer != static_cast<int>(position))
+            bytes += ir::scaled(buffer, piece.box, unit).elements() * size_of(buffer.type.dtype);
+    }
+    EXPECT_EQ(bytes, 10 << 20) << position;
+  }
+}
+
 TEST(StageBuilder, scatters_the_embedding_and_gathers_before_the_head) {
   const ir::StageCode stage = whole_model(training_graph(small_llama()), 2);
   EXPECT_EQ(reshards(stage, stage.forward, 0), (Counts{{Collective::reduce_scatter, 1}}));

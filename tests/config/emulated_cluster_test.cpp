@@ -54,9 +54,17 @@ TEST(EmulatedCluster, of_a_text_that_lacks_something_says_how_it_is_written) {
               HasSubstr("needs three things behind the colon: the bandwidth of a host, that of a device inside, and "
                         "its memory, such as 2x4:200Mbit/s,800Mbit/s,40MiB"));
   EXPECT_THAT(refusal("1x4:200Mbit/s,800Mbit/s,40MiB"), HasSubstr("such as 1x4:800Mbit/s,40MiB"));
-  EXPECT_THAT(refusal("2x4:200,quick,40MiB"), HasSubstr("\"quick\" is not a bandwidth"));
+  EXPECT_THAT(refusal("2x4:200Mbit/s,quick,40MiB"), HasSubstr("\"quick\" is not a bandwidth"));
   EXPECT_THAT(refusal("2x4:200Mbit/s,800Mbit/s,much"), HasSubstr("much"));
   EXPECT_THAT(refusal("2x4:0,1GB/s,40MiB"), HasSubstr("must be above 0"));
+  EXPECT_EQ(refusal("1x2:800,40MiB"),
+            "the emulated cluster \"1x2:800,40MiB\" has \"800\" without a unit. Write one, such as 800Mbit/s.");
+  EXPECT_EQ(refusal("1x2:1GB/s,40"),
+            "the emulated cluster \"1x2:1GB/s,40\" has \"40\" without a unit. Write one, such as 40MiB.");
+  for (const std::string hosts : {"0x4", "2x99999999999", "-1x2"})
+    EXPECT_EQ(refusal(hosts + ":1GB/s,1GB/s,1GiB"),
+              "the emulated cluster \"" + hosts + ":1GB/s,1GB/s,1GiB\" has " + hosts +
+                  " hosts and devices per host. Each is a number from 1 to 1000000.");
   EXPECT_THAT(refusal("nowhere"), HasSubstr("neither a file nor a known name"));
 }
 

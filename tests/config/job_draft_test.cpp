@@ -10,10 +10,12 @@
 namespace switchyard::config {
 namespace {
 
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::StartsWith;
 
 const std::string kRest =
     "[batch]\nsequences = 8\ncontext = 64\n[run]\nsteps = 1\n[[bucket]]\nmax_length = 64\nstrategy = \"1,1,1\"\n";
@@ -168,7 +170,8 @@ TEST(JobDraft, settings_of_rings_need_a_ring) {
            "exchange = \"ring\"\n" +
            ring + last;
   };
-  EXPECT_THAT(error(text(none + ", exchange = \"ring\" }\n")), HasSubstr("bucket.1: strategy \"2,1,1\": exchange ="));
+  EXPECT_THAT(error(text(none + ", exchange = \"ring\" }\n")),
+              HasSubstr("bucket.1: strategy \"dp=2,exchange=ring\": exchange ="));
   const Job job = job_from_toml(text(none + " }\n"), "job.toml");
   EXPECT_EQ(job.buckets[0].strategy.exchange, KeyPassing::ring);
   EXPECT_EQ(job.buckets[1].strategy.exchange, KeyPassing::gather) << "shared settings concern those that have a ring";
@@ -383,7 +386,7 @@ TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_def
                         "bucket.1.strategy={name = \"short\", dp = 2, tp = 2, recompute = "
                         "\"none\", schedule = \"gpipe\"}"});
   EXPECT_EQ(job.buckets[0].strategy.recompute, Recompute::full);
-  EXPECT_EQ(job.buckets[0].strategy.name, "1,4,1");
+  EXPECT_EQ(job.buckets[0].strategy.name, "tp=4,recompute=full,micro_batch_tokens=4096");
   EXPECT_EQ(job.buckets[0].strategy.micro_batch_tokens, 4096);
   EXPECT_EQ(job.buckets[1].strategy.name, "short");
   EXPECT_THAT(job.buckets[1].degrees, ElementsAre(Degrees{.dp = 2, .tp = 2}));
@@ -395,14 +398,13 @@ TEST(JobDraft, a_strategy_table_goes_before_parallel_and_parallel_before_the_def
 TEST(JobDraft, groups_of_unlike_pipelines_stand_in_the_text_or_beside_the_table) {
   const Job text = good({"parallel.recompute=full", "bucket.1.strategy=dp=2,schedule=gpipe + 1,1,2"});
   const Strategy& strategy = text.buckets[1].strategy;
-  EXPECT_EQ(strategy.name, "dp=2,schedule=gpipe + 1,1,2") << "only what the text has";
+  EXPECT_EQ(strategy.name, "dp=2,schedule=gpipe,recompute=full + 1,1,2");
   EXPECT_EQ(strategy.recompute, Recompute::full);
   ASSERT_EQ(strategy.groups.size(), 2u);
   EXPECT_THAT(strategy.groups[1].stages[0].ranks, ElementsAre(2));
   EXPECT_THAT(strategy.groups[1].stages[1].ranks, ElementsAre(3));
-  Job table = good({"parallel.recompute=full", "bucket.1.strategy={dp = 2, schedule = \"gpipe\", beside = \"pp=2\"}"});
-  EXPECT_EQ(table.buckets[1].strategy.name, "2,1,1 + 1,1,2");
-  table.buckets[1].strategy.name = strategy.name;
+  const Job table =
+      good({"parallel.recompute=full", "bucket.1.strategy={dp = 2, schedule = \"gpipe\", beside = \"pp=2\"}"});
   EXPECT_EQ(table, text);
   EXPECT_THAT(error_with("bucket.1.strategy={dp = 2, beside = \"pp=2,zero=2\"}"),
               HasSubstr("bucket.1: strategy \"pp=2,zero=2\" has zero, which holds for all groups. Give it in the first "
@@ -437,6 +439,14 @@ TEST(JobDraft, a_strategy_file_is_found_beside_the_job) {
   };
   EXPECT_THAT(error_for("nowhere.json"), HasSubstr("can't read the strategy file"));
   EXPECT_THAT(error_for("broken.json"), HasSubstr("broken.json: this is not valid JSON"));
+}
+
+TEST(JobDraft, a_strategy_without_stages_is_reported_whatever_else_is_checked) {
+  for (const char* home : {"0", "1"})
+    EXPECT_EQ(error(good_job(), {"bucket.1.strategy={\"groups\": [{\"stages\": []}], \"zero\": 1}",
+                                 std::string("run.home=") + home}),
+              "--set bucket.1.strategy={\"groups\": [{\"stages\": []}], \"zero\": 1}: bucket.1: strategy "
+              "\"bucket.1.strategy\": groups[0].stages is empty. Give at least one stage.");
 }
 
 TEST(JobDraft, a_strategy_may_stand_in_the_job_as_json) {
@@ -474,6 +484,37 @@ TEST(JobDraft, a_published_preset_fills_buckets_and_ranks_where_they_are_absent)
               HasSubstr("bucket.0: strategy \"4,4,1\" needs 4 x 4 ranks, but the run has 8."));
   EXPECT_THAT(error(text, {"batch.context=65536"}), HasSubstr("goes up to 32768 tokens"));
   EXPECT_THAT(error(text, {"parallel.preset=hotspa"}), HasSubstr("parallel.preset = \"hotspa\" is unknown."));
+}
+
+TEST(JobDraft, an_error_stands_where_the_key_was_given_that_it_names) {
+  for (const char* strategy : {"tp=0", "tp=-1", "dp=2,dp=2", "1,2", "every=0", "tp=4,chunks=99", "tp=16"}) {
+    const std::string set = std::string("bucket.0.strategy=") + strategy;
+    EXPECT_THAT(error_with(set), StartsWith("--set " + set + ": bucket.0: ")) << strategy;
+  }
+  const auto starts = [](const std::vector<std::string>& sets, const std::string& start) {
+    EXPECT_THAT(error(good_job(), sets), AnyOf(StartsWith(start), HasSubstr("\n  " + start))) << start;
+  };
+  starts({"parallel.micro_batch_tokens=1"},
+         "--set parallel.micro_batch_tokens=1: bucket.0: micro_batch_tokens = 1 can't hold");
+  starts({"parallel.micro_batch_tokens=1", "bucket.0.strategy=dp=2,micro_batch_tokens=2"},
+         "--set bucket.0.strategy=dp=2,micro_batch_tokens=2: bucket.0: micro_batch_tokens = 2 can't hold");
+  starts({"bucket.0.strategy={dp = 2}", "bucket.0.strategy.micro_batch_tokens=3"},
+         "--set bucket.0.strategy.micro_batch_tokens=3: bucket.0: micro_batch_tokens = 3 can't hold");
+  starts({"bucket.0.strategy={dp = 2}", "bucket.0.strategy.chunks=2"}, "--set bucket.0.strategy.chunks=2: bucket.0: ");
+  starts({"model.dropout=0.1"}, "--set model.dropout=0.1: model.dropout = 0.1: only gpt2 has dropout.");
+  starts({"model.layers=7", "bucket.0.strategy=1,4,1", "model.kv_heads=3"}, "--set model.kv_heads=3: model.");
+}
+
+TEST(JobDraft, a_timeline_of_a_step_that_is_never_trained_is_refused) {
+  EXPECT_EQ(error_with("run.trace_step=11"),
+            "--set run.trace_step=11: run.trace_step = 11 is above run.steps = 10, so that no timeline would be "
+            "written. Lower it, or raise run.steps.");
+  EXPECT_EQ(error(good_job(), {"run.steps=1", "run.trace_step=2"}), "no error") << "the default";
+}
+
+TEST(JobDraft, an_empty_list_of_buckets_is_no_job_to_plan) {
+  EXPECT_EQ(error_with("bucket=[]"),
+            "--set bucket=[]: bucket is an empty list. Write [[bucket]] above each bucket, or leave it out.");
 }
 
 TEST(JobDraft, errors_of_every_kind_come_together) {

@@ -235,9 +235,12 @@ TEST(JobReader, sources_are_a_list_inside_data) {
   EXPECT_EQ(errors_of("[[data.source]]\nwieght = 1\n"),
             "job.toml:2: data.source.0.wieght is not a key. Did you mean data.source.0.weight?");
   EXPECT_EQ(errors_of("[[data.source]]\nweight = 0\n"), "job.toml:2: data.source.0.weight = 0 must be above 0.");
-  EXPECT_EQ(errors_of("", {"data.source.1.path=x"}),
-            "--set data.source.1.path=x: data.source.1.path can't be set: what precedes its last dot is not a table or "
-            "an entry of the job. Buckets and sources are counted from 0.");
+  EXPECT_EQ(
+      errors_of("", {"data.source.1.path=x"}),
+      "--set data.source.1.path=x: data.source.1.path can't be set: of sources the job has none; data.source.0 adds "
+      "one.");
+  EXPECT_EQ(errors_of("data.source = []"),
+            "job.toml:1: data.source is an empty list. Write [[data.source]] above each source, or leave it out.");
 }
 
 TEST(JobReader, a_wrong_override_is_named_as_it_was_typed) {
@@ -246,8 +249,19 @@ TEST(JobReader, a_wrong_override_is_named_as_it_was_typed) {
   EXPECT_EQ(errors_of("", {"run.stps=1"}), "--set run.stps=1: run.stps is not a key. Did you mean run.steps?");
   EXPECT_EQ(errors_of("", {"run.steps"}), "--set run.steps: key=value is needed, for example --set run.steps=100.");
   EXPECT_EQ(errors_of("", {"=5"}), "--set =5: key=value is needed, for example --set run.steps=100.");
-  EXPECT_THAT(errors_of(good_job(), {"bucket.5.max_length=1"}), HasSubstr("bucket.5.max_length can't be set"));
-  EXPECT_THAT(errors_of(good_job(), {"bucket.0.strategy.tp=1"}), HasSubstr("bucket.0.strategy.tp can't be set"));
+  for (const std::string entry : {"5", "-1", "x"})
+    EXPECT_EQ(errors_of(good_job(), {"bucket." + entry + ".max_length=1"}),
+              "--set bucket." + entry + ".max_length=1: bucket." + entry +
+                  ".max_length can't be set: of buckets the job has bucket.0 to bucket.1; bucket.2 adds one.");
+  EXPECT_THAT(errors_of(good_job(), {"bucket.0.strategy.tp=1"}),
+              HasSubstr("bucket.0.strategy.tp can't be set: what precedes its last dot is not a table"));
+  EXPECT_EQ(errors_of("", {"seed=99999999999999999999"}),
+            "--set seed=99999999999999999999: seed = 99999999999999999999 is out of range; an integer is needed.");
+  EXPECT_EQ(errors_of("", {"run.steps=-99999999999999999999"}),
+            "--set run.steps=-99999999999999999999: run.steps = -99999999999999999999 is out of range; an integer is "
+            "needed.");
+  EXPECT_EQ(errors_of("", {"optimizer.name=sgd"}),
+            "--set optimizer.name=sgd: optimizer.name is not a key. `switchyard train --help-keys` lists all keys.");
   EXPECT_THAT(errors_of(good_job(), {"run.steps=1\nrun.ranks=2"}), HasSubstr("run.steps"));
   EXPECT_THAT(errors_of(good_job(), {"run=5"}), HasSubstr("--set run=5: run = 5 is an integer; a table is needed"));
 }

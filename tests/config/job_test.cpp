@@ -146,11 +146,11 @@ TEST(Job, strategies_are_checked_against_model_and_ranks) {
             "--set bucket.0.strategy=1,1,5: bucket.0: strategy \"1,1,5\" has 5 pipeline stages, but the model has 4 "
             "layers. Use pp of at "
             "most 4.");
-  EXPECT_EQ(
-      error("model.kv_heads=3"),
-      "job.toml: model.heads = 8 is not a multiple of kv_heads = 3. Every key/value head serves equally many query "
-      "heads: use a "
-      "kv_heads that divides 8.");
+  EXPECT_EQ(error("model.kv_heads=3"),
+            "--set model.kv_heads=3: model.heads = 8 is not a multiple of kv_heads = 3. Every key/value head serves "
+            "equally many query "
+            "heads: use a "
+            "kv_heads that divides 8.");
 }
 
 TEST(Job, home_is_one_of_the_buckets) {
@@ -177,7 +177,8 @@ TEST(Job, only_the_strategy_at_home_keeps_the_optimizers_state_on_every_replica)
   EXPECT_EQ(good({"parallel.zero=0"}).buckets[1].strategy.zero, 0);
   EXPECT_EQ(good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}", "run.home=1"}).buckets[1].strategy.zero, 0);
   EXPECT_EQ(message_of([] { good({"bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}"}); }),
-            "job.toml: bucket.1: zero = 0, but the optimizer's state is kept once, as bucket 0 says "
+            "--set bucket.1.strategy={dp=8,tp=1,pp=1,zero=0}: bucket.1: zero = 0, but the optimizer's state is kept "
+            "once, as bucket 0 says "
             "(run.home). Set zero = 0 there, or leave it out here.");
   EXPECT_EQ(good({"bucket.1.strategy={depth=8,zero=0}"}).buckets[1].strategy.zero, 0) << "depth leaves no copies";
   EXPECT_THAT(message_of([] { good({"bucket.1.strategy=tp=2,zero=0 + 1,1,2"}); }),

@@ -34,5 +34,11 @@ TEST(TomlNodes, text_that_is_no_toml_is_placed) {
   EXPECT_EQ(message.substr(0, 37), "x.toml:2:5: this is not valid TOML: E") << message;
 }
 
+TEST(TomlNodes, a_table_that_comes_twice_is_a_list_with_double_brackets) {
+  const std::string message = message_of([] { parse_toml("[bucket]\na = 1\n[bucket]\na = 2\n", "x.toml"); });
+  EXPECT_TRUE(message.ends_with("'bucket'. Where there are several, write each as [[bucket]], with double brackets."))
+      << message;
+}
+
 }  // namespace
 }  // namespace switchyard::config

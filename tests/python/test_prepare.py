@@ -13,6 +13,7 @@ import pytest
 import zstandard
 from corpus_reader import CorpusReader
 from switchyard_data.__main__ import main
+from switchyard_data.progress import Progress
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders, processors
 
 TEXTS = ["def f(x):\n    return x\n", "\ufeffgrüße \U0001f600\r\n\ttab\n", "x", "  leading and trailing  \n\n",
@@ -351,6 +352,27 @@ def test_inputs_that_lie_in_the_output_or_are_given_twice(tmp_path, capsys, monk
 def test_a_missing_path(tmp_path, capsys):
     message = fails(capsys, "--input", tmp_path / "none", "--tokenizer", "train:300", "--out", tmp_path / "out")
     assert message == f"{tmp_path}/none: no such file or folder. Check --input."
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/null"])
+def test_a_device_is_no_input(tmp_path, capsys, device):
+    message = fails(capsys, "--input", device, "--tokenizer", "train:300", "--out", tmp_path / "out")
+    assert message == f"--input {device}: this is a device, which may never end. Name a file or folder."
+
+
+def test_only_tokenizing_says_what_time_is_left(tmp_path, monkeypatch):
+    """A tokenizer is trained after all texts have been read."""
+    totals = {}
+
+    class Recorded(Progress):
+        def __init__(self, title, total_bytes=0):
+            totals[title.split()[0]] = total_bytes
+            super().__init__(title, total_bytes)
+
+    monkeypatch.setattr("switchyard_data.prepare.Progress", Recorded)
+    write_jsonl(tmp_path)
+    assert prepare("--input", tmp_path, "--tokenizer", "train:300", "--out", tmp_path / "out") == 0
+    assert totals == {"training": 0, "tokenizing": (tmp_path / "rows.jsonl").stat().st_size}
 
 
 def test_no_documents(tmp_path, capsys):

@@ -27,6 +27,17 @@ def test_the_default_interval_is_under_two_seconds():
     assert Progress("x").interval < 2
 
 
+def test_the_variable_sets_the_interval_or_leaves_the_last_line(monkeypatch):
+    monkeypatch.setenv("SWITCHYARD_PROGRESS", "60")
+    assert Progress("x").interval == 60
+    for off in ("off", "0", "-1", "nan", "inf", ""):
+        monkeypatch.setenv("SWITCHYARD_PROGRESS", off)
+        stream = io.StringIO()
+        with Progress("reading", 100, stream) as progress:
+            assert progress.interval == 0
+        assert stream.getvalue() == "reading: 0 documents, 0.0 MB, 0 s passed\n"
+
+
 def test_a_line_has_documents_megabytes_tokens_and_time_left():
     progress = Progress("tokenizing", 1000)
     progress.start -= 10

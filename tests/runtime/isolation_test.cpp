@@ -67,8 +67,9 @@ TEST_P(Isolation, ATokenChangesNoLogitOfAnotherDocumentAndNoneBeforeIt) {
 
 INSTANTIATE_TEST_SUITE_P(Strategies, Isolation,
                          testing::Values(std::pair("1,1,1", 1), std::pair("1,2,1", 2), std::pair("1,4,1", 4),
-                                         std::pair("1,2,2", 4), std::pair("ring=2", 2), std::pair("ring=3", 3),
-                                         std::pair("ring=4,ring_degree=uniform", 4),
+                                         std::pair("1,2,2", 4), std::pair("pp=2,schedule=zero-bubble", 2),
+                                         std::pair("pp=2,schedule=zb-v", 2), std::pair("ring=2", 2),
+                                         std::pair("ring=3", 3), std::pair("ring=4,ring_degree=uniform", 4),
                                          std::pair("ring=2,ulysses=2,ring_degree=uniform", 4),
                                          std::pair("ring=3,packing=stream,exchange=ring", 3),
                                          std::pair("ring=4,packing=stream,exchange=ring", 4),

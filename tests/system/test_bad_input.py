@@ -125,6 +125,16 @@ def test_a_strategy_file_with_a_wrong_value_is_reported_with_its_place(job, tmp_
     assert f'{strategy}: groups[0].stages[0].mesh.outer is "1"; a whole number is needed.' in message
 
 
+@pytest.mark.parametrize("command", ["train", "simulate", "plan", "show plan"])
+def test_a_strategy_file_without_stages_is_refused(job, tmp_path, command):
+    strategy = tmp_path / "empty.json"
+    strategy.write_text('{"groups": [{"stages": []}]}')
+    path = job([(48, strategy)])
+    cluster = ["--cluster", "h100-80g:1x1"] if command in ("simulate", "plan") else []
+    assert fails([tiny.PROGRAM, *command.split(), path, *cluster]).endswith(
+        f'bucket.0: strategy "{strategy}": groups[0].stages is empty. Give at least one stage.')
+
+
 def test_an_order_written_by_hand_that_deadlocks_is_reported_with_its_cycle(job, tmp_path):
     strategy = tmp_path / "stuck.json"
     stages = [{"ranks": [0], "layers": [0, 2]}, {"ranks": [1], "layers": [2, 4]}]
@@ -142,9 +152,10 @@ SPLIT = "or give the strategy's bucket more ranks per replica"
 @pytest.mark.parametrize("budget, settings, where, ways", [
     (600, {}, "", "or use more ranks"),
     (900, {}, ' under strategy "2,1,1"', f'set recompute = "full", {SPLIT}'),
-    (900, {"micro_batch_tokens": 96, "recompute": "full"}, ' under strategy "2,1,1"',
+    (900, {"micro_batch_tokens": 96, "recompute": "full"},
+     ' under strategy "dp=2,recompute=full,micro_batch_tokens=96"',
      f"set a smaller micro_batch_tokens, {SPLIT}"),
-    (900, {"recompute": "full"}, ' under strategy "2,1,1"', SPLIT),
+    (900, {"recompute": "full"}, ' under strategy "dp=2,recompute=full"', SPLIT),
 ], ids=["for the state", "for a step", "for a step with large micro-batches", "for a step that can't be smaller"])
 def test_a_budget_that_is_too_small_is_reported_before_the_step_with_the_largest_class(job, tmp_path, budget, settings,
                                                                                       where, ways):
@@ -163,6 +174,26 @@ def test_a_budget_that_is_too_small_is_reported_before_the_step_with_the_largest
 def test_no_rank_exceeds_the_budget_of_a_run_that_fits(job, tmp_path):
     log = tiny.train(job(run={"memory_budget": "2 MiB"}), "--out", tmp_path / "out")
     assert max(max(entry["peak_bytes_per_rank"]) for entry in log) <= 2 << 20
+
+
+def test_an_option_and_a_set_that_give_a_key_two_values_are_refused(job):
+    assert fails(tiny.command(job(), "--steps", 3, "--set", "run.steps=4")) == (
+        "--steps 3: --set run.steps=4 gives run.steps another value. Keep one of them.")
+
+
+def test_a_file_that_never_ends_is_refused(job, tmp_path):
+    told = "/dev/zero has more than 64 MiB, the most that such a file may have. Check the path."
+    assert fails(tiny.command("/dev/zero")) == told
+    assert fails([tiny.PROGRAM, "simulate", job(), "--cluster", "/dev/zero"]) == told
+    assert fails(tiny.command(job(), "--set", 'bucket=[{max_length = 48, file = "/dev/zero"}]')).endswith(told)
+    lengths = job(batch={"lengths": "/dev/zero"})
+    assert fails([tiny.PROGRAM, "simulate", lengths, "--cluster", "demo"]) == told
+
+
+def test_a_job_may_come_from_a_pipe(job, tmp_path):
+    text = job(run={"steps": 1}).read_text()
+    done = tiny.run(tiny.command("/dev/stdin", "--out", tmp_path / "out"), input=text)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_job_file_that_is_not_there_is_reported(tmp_path):

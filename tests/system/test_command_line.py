@@ -212,6 +212,12 @@ MISTAKES = [(["train", "--stepz", "3"], "--stepz"), (["train", "--steps"], "--st
             (["train", "--steps", "three"], "--steps"),
             (["train", "--steps", "1e3"], "--steps"), (["trian"], "trian"), (["bench", "stepp"], "stepp"),
             (["plan", "job.toml"], "--cluster"), (["show", "nothing", "job.toml"], "nothing"),
+            (["show"], "show needs one of model, strategy, plan, batch and program"),
+            (["show", "model", "--model", "nothere"],
+             "--model nothere: there is no folder nothere, and no preset is called so."),
+            (["switch-plan", "--model", "nothere", "--cluster", "1x2", "--from", "1,1,1", "--to", "1,2,1"],
+             "--model nothere: there is no folder nothere, and no preset is called so."),
+            (["export", "run", "--out", "x", "--step", "99999999999999999999"], "99999999999999999999 is too large"),
             (["schedule", "--kind", "none"], "none"),
             (["schedule", "--stages", "0"], "0"), (["plan", "job.toml", "--cluster", "demo", "--top", "-1"], "-1"),
             (["simulate"], "--cluster"), (["simulate", "--cluster", "demo"], "no job file"), (["data"], "subcommand"),
@@ -360,6 +366,14 @@ def test_standard_output_that_cannot_be_written_is_a_failure(finished, corpus, n
     assert result.returncode == CLUSTER_ERROR, result
     assert ("cannot write to standard output: " in result.stderr and "internal error" not in result.stderr
             and "Traceback" not in result.stderr)
+
+
+def test_an_export_whose_folder_cannot_be_printed_says_that_it_is_complete(finished):
+    result = ends_on([tiny.PROGRAM, "export", "run", "--out", "whole"], ">/dev/full", cwd=finished)
+    assert result.returncode == CLUSTER_ERROR
+    assert result.stderr.endswith("switchyard: cannot write to standard output: No space left on device. The model in "
+                                  "whole is complete.\n"), result.stderr
+    assert (finished / "whole" / "config.json").exists()
 
 
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["plan", "--help"]], ids=" ".join)

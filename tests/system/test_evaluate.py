@@ -147,6 +147,15 @@ def test_one_of_several_processes_prints(trained, data):
     (["RUN", "--data", "DATA", "--context", "0"], "--context"),
     (["RUN", "--data", "DATA", "--strategy", "3,1,1"], "3"),
     (["RUN", "--data", "OTHER"], "id"),
+    (["RUN", "--data", "DATA", "--set", "model.rope_theta=3"],
+     "--set model.rope_theta=3: RUN is a run or its checkpoint, whose weights were trained with its own "
+     "model.rope_theta. Leave it out."),
+    (["RUN", "--data", "DATA", "--set", "run.out=x"],
+     "--set run.out=x: run.out has no effect, as nothing is trained. Leave it out."),
+    (["RUN", "--data", "DATA", "--set", "optimizer.lr=1"],
+     "--set optimizer.lr=1: optimizer.lr has no effect, as nothing is trained. Leave it out."),
+    (["RUN", "--data", "DATA", "--context", "99999999999"],
+     "switchyard: --context 99999999999 must be at most"),
 ])
 def test_mistakes_are_named(trained, data, tmp_path, options, message):
     other = tiny.write_corpus(tmp_path / "other", [[tiny.VOCAB + 5] * 4])

@@ -122,6 +122,14 @@ def test_wide_tables_have_their_figures_and_name_all_ranks():
     assert re.search(r"^  lm_head.weight +\[128256,8192\] +1\.05B alignment", model, re.M), model
 
 
+def test_show_plan_names_settings_and_what_a_micro_batch_may_hold(job):
+    shown = run("show", "plan", job, "--set", "parallel.micro_batch_sequences=3", "--set", "parallel.zero=3",
+                "--set", "parallel.packing=stream", "--set", "bucket.1.strategy={dp = 8, packing = \"balanced\"}")
+    rows = re.findall(r"^(\d+) +\S+ +\S+ +(\d+) +8(?:    |\n +)(.*)$", shown, re.M)
+    assert rows == [("4096", "12288", "dp=2,tp=4,zero=3,micro_batch_sequences=3,packing=stream"),
+                    ("1024", "3072", "dp=8,zero=3,micro_batch_sequences=3")], shown
+
+
 def test_show_plan_has_shards_where_they_are_asked_for(job):
     assert "model.layers.0.mlp.up_proj.weight" not in run("show", "plan", job)
     assert "model.layers.0.mlp.up_proj.weight" in run("show", "plan", job, "--shards")

@@ -164,6 +164,13 @@ def test_what_is_no_number_of_documents_is_refused(job, words):
     ), result.stderr
 
 
+@pytest.mark.parametrize("words", ["1..262145", "262145..999999999999", "262145"])
+def test_more_documents_than_a_step_can_have_are_refused_before_anything_is_planned(job, words):
+    result = plan(job, "--sequences", words)
+    assert result.returncode == 2 and result.stderr.strip().endswith(
+        f"--sequences {words}: batch.sequences = {words.split('..')[-1]} must be at most 262144."), result.stderr
+
+
 def test_only_degrees_that_are_allowed_are_chosen():
     def run(context, *options):
         return tiny.run([tiny.PROGRAM, "plan", "--model", "7b", "--context", context, "--lengths", "commoncrawl",

@@ -114,7 +114,8 @@ def test_documents_lie_where_show_batch_says(simulated, job, ringed):
         assert len(documents["phases"]) == phases
         lines = re.findall(r"^ +(\d+\.\d+(?:\.\d+)?) +(\d+)[ :]", shown, re.M)
         assert lines_of(documents) == [(name, int(tokens)) for name, tokens in lines]
-        told = re.findall(r"has ([\d.]+) of an even share; .* allow ([\d.]+) at best", shown)
+        told = re.findall(r"has ([\d.]+) of an even share; (?:whole documents allow|no placement has less than) "
+                          r"([\d.]+)", shown)
         assert [(f"{phase['slowest']:.3f}", f"{phase['bound']:.3f}") for phase in documents["phases"]] == told
         assert f"{len(documents['lengths'])} documents" in shown
     places = [place for phase in documents["phases"] for replica in phase["replicas"]

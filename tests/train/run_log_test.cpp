@@ -67,7 +67,7 @@ TEST(NotKept, is_what_a_run_has_no_folder_for_and_the_model_if_asked_for) {
   job.log.wandb = true;
   EXPECT_THAT(not_kept(job),
               testing::ElementsAre("nothing of this run will be kept, as it has no folder; --out DIR gives it one",
-                                   "log.wandb: it sends what the folder has, so it is left out"));
+                                   "log.wandb needs run.out: nothing is sent"));
   job.run.out = "run";
   EXPECT_THAT(not_kept(job), testing::IsEmpty());
   job.run.save_last = false;

@@ -111,8 +111,10 @@ function phaseDocuments(into, phase, lengths) {
   into.append(
       el("p", {class: "small"},
          `The slowest replica has ${evenShare(phase.slowest)} of an even share; ` +
-             `${phase.ring ? "these documents on their ring ranks" : "whole documents"} allow ` +
-             `${evenShare(phase.bound)} at best, so it is ${percent(Math.max(above, 0))} above the bound.`));
+             (phase.ring ? `no placement has less than ${evenShare(phase.bound)}, where neither the room of ring ` +
+                      `ranks nor most of their messages are counted` :
+                           `whole documents allow ${evenShare(phase.bound)} at best`) +
+             `, so it is ${percent(Math.max(above, 0))} above the bound.`));
   const order =
       phase.replicas.map((_, r) => r).sort((a, b) => phase.replicas[b].share - phase.replicas[a].share || a - b);
   into.append(replicasTable(phase, order));
