@@ -83,7 +83,7 @@ class Planner {
   Request request_;
   i64 memory_;
   std::unique_ptr<Model> model_;
-  mutable std::vector<std::unique_ptr<Model>> helpers_;  // made by the first search
+  mutable std::vector<std::unique_ptr<Model>> equal_;  // made by the first search
   std::vector<Shape> shapes_;
 };
 

@@ -63,8 +63,8 @@ inline constexpr i64 kStepsOfRunnersUp = 100000;
 /// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
 /// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first, in steps.
 /// With it these plans are the same on every machine: `spent` is called until the first is known, and no more. many: a
-/// space of more shapes is searched first in its usual part, in half of the time at most. helpers: models equal to the
-/// search's, each for a thread that computes bounds beside it; they change no result.
+/// space of more shapes is searched first in its usual part, in half of the time at most. equal: models that are equal
+/// to the search's, so that more threads can compute bounds; neither these nor their number change a result.
 struct SearchSettings {
   i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
@@ -72,7 +72,8 @@ struct SearchSettings {
   std::function<double()> spent{};
   std::optional<i64> runners_up{};
   size_t many = 20000;
-  std::vector<const CostModel*> helpers{};
+  std::vector<const CostModel*> equal{};
+  size_t threads = 1;
   /// Called once with the best plan, when it is known to be that and the others are searched for.
   std::function<void(const Choice&)> on_first{};
 };

@@ -267,13 +267,14 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   EXPECT_GT(plans, 1000000);
 }
 
-TEST(Search, models_on_threads_beside_it_change_no_result) {
+TEST(Search, equal_models_and_threads_change_no_result) {
   i64 candidates = 0;
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem problem(seed), second(seed), third(seed);
     problem.settings.top = 4;
     const Found alone = search(problem.model, problem.shapes, problem.settings);
-    problem.settings.helpers = {&second.model, &third.model};
+    problem.settings.equal = {&second.model, &third.model};
+    problem.settings.threads = 2 + seed % 2;
     const Found found = search(problem.model, problem.shapes, problem.settings);
     EXPECT_EQ(found.counts.steps, alone.counts.steps) << "seed " << seed;
     EXPECT_EQ(found.counts.memory, alone.counts.memory);
