@@ -80,8 +80,7 @@ i64 CostModel::filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity
 }
 
 double CostModel::last_backward(const Placement& p, Range range) const {
-  const auto [it, fresh] = last_backward_.try_emplace(
-      std::tuple_cat(bare_key(p, 1, 0, range), std::tuple(mesh_key(p.code_mesh()), p.ring())), 0.0);
+  const auto [it, fresh] = last_backward_.try_emplace(steps_key(p, 1, 0, range), 0.0);
   if (!fresh) return it->second;
   for (const Sums& sums : sums_[slot(range)]) {
     const double capacity = static_cast<double>(longest(range)) * p.pipelines(),
@@ -116,7 +115,7 @@ double CostModel::work(const Spent& least, const Spent& filled, i64 micro_batch,
 
 // A document by itself, on as many ring ranks as are best.
 double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) const {
-  return p.ring() > 1 ? ring_loads_.least(p, tokens, least, 0)
+  return p.ring() > 1 ? packings_.ring_loads().least(p, tokens, least, 0)
                       : least.compute * static_cast<double>(tokens) + least.per_pair * attention_pairs_of(tokens);
 }
 
@@ -209,6 +208,35 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
     later += (turns ? 1 : -1) * run.count * of_end;
   }
   return bound;
+}
+
+// From the times of these very micro-batches.
+double CostModel::replica_bound(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
+  const Placement& p = shape.placement;
+  if (p.pp == 1) return 0;  // its time is found as quickly
+  Times times;
+  const auto add = [&](Pass pass, ByKind* all, ByKind* most, ByKind* first, ByKind* last) {
+    for (const StageKind kind : {StageKind::first, StageKind::middle, StageKind::last}) {
+      const auto k = static_cast<size_t>(kind);
+      Parts parts;
+      if (kind == StageKind::middle)
+        parts.further = 1;
+      else
+        parts.add(kind, 1);
+      for (const PackedSequence& micro_batch : micro_batches) {
+        const double seconds = once(shape, parts, pass, micro_batch);
+        (*all)[k] += seconds;
+        if (most) (*most)[k] = std::max((*most)[k], seconds);
+        if (first && &micro_batch == &micro_batches.front()) (*first)[k] = seconds;
+        if (last && &micro_batch == &micro_batches.back()) (*last)[k] = seconds;
+      }
+    }
+  };
+  Gradients& gradients = times.gradients;
+  add(Pass::F, &times.forward, &times.most_forward, &times.first_forward, nullptr);
+  add(shape.splits_gradients() ? Pass::B : Pass::BW, &gradients.all, nullptr, &gradients.first, &gradients.last);
+  if (shape.splits_gradients()) add(Pass::W, &gradients.all, nullptr, nullptr, nullptr);
+  return pipeline_bound(shape, times, micro_batches);
 }
 
 // The same without sends, and from the first of the bounds alone, so that neither order nor schedule counts.
