@@ -213,10 +213,9 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
 // From the times of these very micro-batches.
 double CostModel::replica_bound(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
   const Placement& p = shape.placement;
-  if (p.pp == 1) return 0;  // its time is found as quickly
   Times times;
   const auto add = [&](Pass pass, ByKind* all, ByKind* most, ByKind* first, ByKind* last) {
-    for (const StageKind kind : {StageKind::first, StageKind::middle, StageKind::last}) {
+    for (const StageKind kind : kinds_of(p.pp)) {
       const auto k = static_cast<size_t>(kind);
       Parts parts;
       if (kind == StageKind::middle)
@@ -236,7 +235,10 @@ double CostModel::replica_bound(const Shape& shape, const std::vector<PackedSequ
   add(Pass::F, &times.forward, &times.most_forward, &times.first_forward, nullptr);
   add(shape.splits_gradients() ? Pass::B : Pass::BW, &gradients.all, nullptr, &gradients.first, &gradients.last);
   if (shape.splits_gradients()) add(Pass::W, &gradients.all, nullptr, nullptr, nullptr);
-  return pipeline_bound(shape, times, micro_batches);
+  double bound = 0;
+  for (const Times& least : with_transfers(times, shape, micro_batches.size()))
+    bound = std::max(bound, pipeline_bound(shape, least, micro_batches));
+  return bound;
 }
 
 // The same without sends, and from the first of the bounds alone, so that neither order nor schedule counts.
@@ -254,8 +256,12 @@ double CostModel::stages_bound(const Pipeline& pipeline, bool splits_gradients, 
 
 std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Load& load, bool transfers) const {
   const Times plain{load.forward, load.most_forward, load.first_forward, gradients(shape, capacity, load)};
-  if (!transfers || !shape.placement.runs_transfer()) return {plain};
-  const size_t micro_batches = load.micro_batches.size();
+  return transfers ? with_transfers(plain, shape, load.micro_batches.size()) : std::vector{plain};
+}
+
+std::vector<CostModel::Times> CostModel::with_transfers(const Times& plain, const Shape& shape,
+                                                        size_t micro_batches) const {
+  if (!shape.placement.runs_transfer()) return {plain};
   return {with_transfers(plain, shape, micro_batches, false), with_transfers(plain, shape, micro_batches, true)};
 }
 

@@ -126,9 +126,8 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
                                       config::Recompute recompute, Pass pass, i64 capacity, ByKind* most) const {
   ByKind sum{};
   const StageMesh mesh = p.code_mesh();
-  for (int k = 0; k < kStageKinds; ++k) {
-    const StageKind kind = static_cast<StageKind>(k);
-    if (kind != StageKind::middle && (p.pp == 1) != (kind == StageKind::whole)) continue;
+  for (const StageKind kind : kinds_of(p.pp)) {
+    const auto k = static_cast<size_t>(kind);
     const TimeTable& times = kind == StageKind::middle ? units_.times_further(mesh, recompute, pass)
                                                        : units_.times(kind, mesh, recompute, pass);
     const Spent* least = p.ring() > 1 ? &units_.least_of_pass(kind, mesh, recompute, pass, capacity) : nullptr;
@@ -139,8 +138,8 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
       last = micro_batch.T;
       double seconds = spent.total(micro_batch.attention_pairs);
       if (least) seconds = packings_.ring_loads().least(p, micro_batch.longest, *least, units_.times_rise() ? seconds : 0);
-      sum[static_cast<size_t>(k)] += seconds;
-      if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
+      sum[k] += seconds;
+      if (most) (*most)[k] = std::max((*most)[k], seconds);
     }
   }
   return sum;
@@ -421,7 +420,8 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas
 }
 
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
-  if (speedup_ > 1 || shape.placement.runs_transfer()) return seconds(shape, capacity, range);
+  if (speedup_ > 1) return seconds(shape, capacity, range);
+  constexpr int kLooked = 3;  // pipelines that wait for others, of a step
   const Placement& p = shape.placement;
   std::vector<Packings::Apart>& steps = packings_.apart(p, capacity, range);
   const Spent& least =
@@ -438,6 +438,7 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
       return least.compute * pipelines[number].tokens + least.per_pair * pipelines[number].attention_pairs;
     });
     double slowest = 0;
+    int looked = 0;
     for (const size_t number : by_work) {
       double& seconds = known[step][number];
       if (seconds < 0) {
@@ -445,6 +446,11 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
             packings_.micro_batches(steps[step], number, step, p, capacity, range);
         const double bound = std::max(slowest, replica_bound(shape, micro_batches));
         if (sum + share * bound > most) return sum + share * bound;
+        if (p.runs_transfer()) {
+          slowest = bound;
+          if (++looked == kLooked) break;
+          continue;
+        }
         PhaseParts parts;
         seconds = replica_seconds(shape, micro_batches, parts);
       }
@@ -453,7 +459,7 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
     }
     sum += share * slowest;
   }
-  return sum;
+  return p.runs_transfer() ? seconds(shape, capacity, range) : sum;
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {

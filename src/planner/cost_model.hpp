@@ -162,6 +162,7 @@ class CostModel {
                   config::Recompute recompute, Pass pass, i64 capacity, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, i64 capacity, Load& load) const;
   Times with_transfers(const Times& plain, const Shape& shape, size_t micro_batches, bool transfers_first) const;
+  std::vector<Times> with_transfers(const Times& plain, const Shape& shape, size_t micro_batches) const;
   double pipeline_bound(const Shape& shape, const Times& times, std::span<const PackedSequence> micro_batches) const;
   double replica_bound(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;

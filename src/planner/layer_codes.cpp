@@ -38,6 +38,12 @@ StageKind kind_of(int stage, int stages) {
   return stage == 0 ? StageKind::first : stage + 1 == stages ? StageKind::last : StageKind::middle;
 }
 
+std::span<const StageKind> kinds_of(int stages) {
+  static constexpr std::array kAlone{StageKind::middle, StageKind::whole};
+  static constexpr std::array kSeveral{StageKind::first, StageKind::middle, StageKind::last};
+  return stages == 1 ? std::span<const StageKind>(kAlone) : kSeveral;
+}
+
 // 16, 24, 32, 48, ... rounded up to the multiple.
 i64 TimeTable::size(int index) const {
   const i64 size = (index % 2 == 0 ? kLeastSize : kLeastSize + kLeastSize / 2) << (index / 2);

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -28,6 +29,8 @@ namespace switchyard::planner {
 enum class StageKind { first, middle, last, whole };
 inline constexpr int kStageKinds = 4;
 StageKind kind_of(int stage, int stages);
+/// The kinds that a pipeline of so many stages may have.
+std::span<const StageKind> kinds_of(int stages);
 
 /// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
 /// computing. Between ring ranks: exchanges of keys and values, and of their gradients; the least seconds of a key that

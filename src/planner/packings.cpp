@@ -21,20 +21,14 @@ struct Weight {
   }
 };
 
-// Numbers of the pipelines with most tokens and of those with most attention pairs: a bound on the slowest of many
-// doesn't have to consider all.
-std::vector<size_t> heaviest(const std::vector<Weight>& weights) {
-  constexpr size_t kHeavy = 3;
-  std::vector<size_t> all(weights.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  if (all.size() <= 2 * kHeavy) return all;
+// Numbers of the pipelines with most tokens and with most attention pairs: a bound on the slowest of many doesn't have
+// to consider all.
+std::set<size_t> heaviest(const std::vector<Weight>& weights) {
   std::set<size_t> heavy;
-  for (const auto member : {&Weight::tokens, &Weight::attention_pairs}) {
-    std::ranges::nth_element(all, all.begin() + kHeavy, std::greater<>(),
-                             [&](size_t number) { return weights[number].*member; });
-    heavy.insert(all.begin(), all.begin() + kHeavy);
-  }
-  return {heavy.begin(), heavy.end()};
+  for (const auto member : {&Weight::tokens, &Weight::attention_pairs})
+    if (const auto most = std::ranges::max_element(weights, {}, member); most != weights.end())
+      heavy.insert(static_cast<size_t>(most - weights.begin()));
+  return heavy;
 }
 
 // Counts the pipeline with the one before it if that has equal micro-batches.
@@ -110,14 +104,15 @@ const std::vector<Packings::Spread>& Packings::spread(const Placement& p, Range 
 
 // Where pipelines don't wait for one another, only the heaviest are packed.
 Replicas Packings::bare(const Spread& spread, const std::vector<i64>& lengths, const Placement& p, i64 capacity) const {
-  std::vector<size_t> chosen(spread.pipelines());
+  std::vector<Weight> weights(spread.pipelines());
+  for (size_t pipeline = 0; pipeline < weights.size(); ++pipeline)
+    for (const std::uint32_t document : spread.of(pipeline))
+      weights[pipeline].add(lengths[document], attention_pairs_of(lengths[document]));
+  std::vector<size_t> chosen(weights.size());
   std::iota(chosen.begin(), chosen.end(), size_t{0});
   if (!all_ && p.tied() == 1) {
-    std::vector<Weight> weights(chosen.size());
-    for (const size_t pipeline : chosen)
-      for (const std::uint32_t document : spread.of(pipeline))
-        weights[pipeline].add(lengths[document], attention_pairs_of(lengths[document]));
-    chosen = heaviest(weights);
+    const std::set<size_t> heavy = heaviest(weights);
+    chosen.assign(heavy.begin(), heavy.end());
   }
   Replicas replicas;
   for (const size_t pipeline : chosen) {
@@ -135,7 +130,7 @@ Replicas Packings::bare(const Spread& spread, const std::vector<i64>& lengths, c
   if (p.tied() == 1) return replicas;
   Replicas tied = planner::tied(replicas, p.tied());
   if (all_) return tied;
-  std::vector<Weight> weights;
+  weights.clear();
   for (const Replica& replica : tied) {
     Weight& weight = weights.emplace_back();
     for (const PackedSequence& micro_batch : replica.micro_batches)

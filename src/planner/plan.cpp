@@ -66,8 +66,10 @@ Found Planner::plan(int top, int most_buckets, std::function<double()> spent, st
   SearchSettings settings{.memory = static_cast<i64>(share * static_cast<double>(memory_)),
                           .most_buckets = most_buckets,
                           .top = top,
+                          .singles = most_buckets == 1 ? 0 : top,
                           .spent = std::move(spent),
                           .runners_up = runners_up,
+                          .of_singles = runners_up ? std::optional(kStepsOfSingles) : std::nullopt,
                           .threads = std::thread::hardware_concurrency(),
                           .on_first = [&](const Choice& choice) {
                             if (on_first) on_first(merged(choice));
@@ -76,7 +78,7 @@ Found Planner::plan(int top, int most_buckets, std::function<double()> spent, st
   Found found = search(model(), shapes_, settings);
   if (found.best.empty()) nothing_fits();
   found.share = share;
-  for (Choice& choice : found.best) choice = merged(std::move(choice));
+  for (Choice& choice : found.best) choice = merged(std::move(choice));  // singles have nothing to merge
   return found;
 }
 

@@ -66,7 +66,19 @@ class Search {
   }
 
   /// A plan that the search need not find.
-  void begin_with(const Choice& choice) { keep(Choice(choice)); }
+  void begin_with(Choice choice) { keep(std::move(choice)); }
+
+  /// Nothing if nothing fits; otherwise a plan that is nearly the best, as bounds on plans in which nothing moves have
+  /// it, and single strategies.
+  std::vector<Choice> nearly_best() {
+    settings_.top = 1;
+    find_single();
+    settle_relaxed();
+    std::vector<Choice> plans = found_.best;
+    if (settings_.singles > 0) find_singles();
+    std::ranges::move(found_.singles, std::back_inserter(plans));
+    return plans;
+  }
 
   // The best plan comes first: those after it leave less to be pruned.
   Found run() {
@@ -77,14 +89,14 @@ class Search {
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     if (wanted_ > 1 && found_.proven && !found_.best.empty()) {
       settings_.top = wanted_;
-      first_known_ = true;
       if (settings_.on_first) settings_.on_first(found_.best.front());
-      most_steps_ = steps() + settings_.runners_up.value_or(0);
+      limit_steps(settings_.runners_up);
       const double least = found_.least;
       keep_others_like(Choice(found_.best.front()));
       find(least);
       found_.least = least;
     }
+    if (settings_.singles > 0) find_singles();
     count_rest();
     for (const Counts& counts : counts_) found_.counts += counts;
     return std::move(found_);
@@ -215,6 +227,26 @@ class Search {
     single_ = true;
     find(settle_relaxed() + least_finish_);
     single_ = false;
+  }
+
+  // Bounds that are known already say much of them, too.
+  void find_singles() {
+    Found all = std::exchange(found_, {});
+    std::erase_if(of_key_, [](const auto& of) { return of.second.phases.size() > 1; });
+    settings_.top = wanted_ = settings_.singles;
+    list_best();
+    single_ = singles_last_ = true;
+    stopped_ = false;
+    limit_steps(settings_.of_singles);
+    find(settle_relaxed() + least_finish_);
+    single_ = false;
+    all.singles = std::move(found_.best);
+    found_ = std::move(all);
+  }
+
+  // From now on work is limited, and not time; nothing: as before.
+  void limit_steps(std::optional<i64> most) {
+    if (most) most_steps_ = steps() + *most;
   }
 
   // First plans: on each range the quickest option that is known, if it fits beside home. Ranges rise.
@@ -489,10 +521,8 @@ class Search {
   Found found_;
   // Not before there is a plan.
   std::function<bool()> stop_ = [this] {
-    const bool limited = settings_.runners_up && first_known_;
-    const bool said =
-        !found_.best.empty() && (limited ? steps() >= most_steps_ : settings_.spent && settings_.spent() >= 1);
-    return stopped_ = stopped_ || said;
+    const bool said = most_steps_ ? steps() >= *most_steps_ : settings_.spent && settings_.spent() >= 1;
+    return stopped_ = stopped_ || (said && (singles_last_ || !found_.best.empty()));
   };
   std::map<PlanKey, Choice> of_key_;                // the best one known
   std::vector<std::unique_ptr<MemoryRoom>> rooms_;  // of each model
@@ -502,8 +532,8 @@ class Search {
   std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;
   bool single_ = false;  // only one strategy for all documents is looked for
-  bool first_known_ = false;
-  i64 most_steps_ = 0;  // from then on
+  bool singles_last_ = false;
+  std::optional<i64> most_steps_;
   bool stopped_ = false;
 };
 
@@ -573,19 +603,21 @@ Found search(const CostModel& model, const std::vector<Shape>& shapes, const Sea
   models.insert(models.end(), settings.equal.begin(), settings.equal.end());
   ModelThreads threads(std::move(models), settings.threads);
   const bool by_ranks = model.units().shares_rise();
-  std::optional<Choice> begin;
+  std::vector<Choice> begin;
   if (shapes.size() > settings.many) {
     std::vector<Shape> usual;
     std::ranges::copy_if(shapes, std::back_inserter(usual), is_usual);
-    SearchSettings first{.memory = settings.memory, .most_buckets = settings.most_buckets};
+    SearchSettings first{.memory = settings.memory,
+                         .most_buckets = settings.most_buckets,
+                         .singles = settings.singles,
+                         .of_singles = settings.of_singles};
     if (settings.spent) first.spent = [&] { return 2 * settings.spent(); };
     const ShapeIndex index(usual, by_ranks);
-    const Found found = Search(threads, index, first).run();
-    if (!found.best.empty()) begin = found.best.front();
+    begin = Search(threads, index, first).nearly_best();
   }
   const ShapeIndex index(shapes, by_ranks);
   Search all(threads, index, settings);
-  if (begin) all.begin_with(*begin);
+  for (Choice& choice : begin) all.begin_with(std::move(choice));
   return all.run();
 }
 
