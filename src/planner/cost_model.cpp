@@ -459,7 +459,14 @@ double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& s
     }
     sum += share * slowest;
   }
-  return p.runs_transfer() ? seconds(shape, capacity, range) : sum;
+  if (!p.runs_transfer()) return sum;
+  sum = 0;
+  for (const Replicas& timed : packings_.assigned(p, p.tied(), capacity, range)) {
+    double slowest = 0;
+    for (const Replica& replica : timed) slowest = std::max(slowest, replica_bound(shape, replica.micro_batches));
+    sum += share * slowest;
+  }
+  return sum > most ? sum : seconds(shape, capacity, range);
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
