@@ -137,7 +137,8 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
       if (micro_batch.T != last) spent = times.at(micro_batch.T);
       last = micro_batch.T;
       double seconds = spent.total(micro_batch.attention_pairs);
-      if (least) seconds = packings_.ring_loads().least(p, micro_batch.longest, *least, units_.times_rise() ? seconds : 0);
+      if (least)
+        seconds = packings_.ring_loads().least(p, micro_batch.longest, *least, units_.times_rise() ? seconds : 0);
       sum[k] += seconds;
       if (most) (*most)[k] = std::max((*most)[k], seconds);
     }
@@ -473,7 +474,7 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
   const std::vector<Replicas>&apart = packings_.assigned(shape.placement, 1, capacity, range),
-            &timed = packings_.assigned(shape.placement, shape.placement.tied(), capacity, range);
+        &timed = packings_.assigned(shape.placement, shape.placement.tied(), capacity, range);
   for (size_t i = 0; i < apart.size(); ++i) {
     const Replicas& replicas = apart[i];
     PhaseParts step;

@@ -140,7 +140,7 @@ class RangeQueue {
   std::vector<Option> options_;
   size_t times_ = 0;
   double quickest_ = std::numeric_limits<double>::infinity();
-  double opened_ = 0;  // the most that open() was asked for
+  double opened_ = 0;                               // the most that open() was asked for
   std::unordered_map<int, Candidates> candidates_;  // by placement
   PackedBounds packed_plain_, packed_;
   // By shape and capacity: candidates whose time is known in part.

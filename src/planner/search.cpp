@@ -26,7 +26,7 @@ constexpr double kDeeper =
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
 constexpr size_t kEntriesOfARound = 256;  // of a part of a range
-constexpr double kRound = 1.003;     // by which a round raises what a plan takes at least
+constexpr double kRound = 1.003;          // by which a round raises what a plan takes at least
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -463,8 +463,7 @@ class Search {
     size_t quickest = all.size();
     for (size_t i = 0; i < all.size(); ++i) {
       const Option& one = all.option(i);
-      if (one.placement != start.placement ||
-          (quickest < all.size() && one.seconds >= all.option(quickest).seconds))
+      if (one.placement != start.placement || (quickest < all.size() && one.seconds >= all.option(quickest).seconds))
         continue;
       if (fits(one, {one.shape.placement, start.zero})) quickest = i;
     }

@@ -78,7 +78,7 @@ class Machine {
   };
   struct Stage {
     double first = 0, free = 0, left = 0;  // left: work to do
-    int held = 0;                                     // activations
+    int held = 0;                          // activations
     bool begun = false;
     Pass last = Pass::B;
   };

@@ -135,7 +135,7 @@ class Machine {
   const WeightRule rule_;
   Schedule made_;
   std::vector<Stage> stages_;
-  std::vector<double> wakes_;  // by stage
+  std::vector<double> wakes_;                                // by stage
   std::vector<std::vector<double>> input_at_, gradient_at_;  // [position][micro-batch]: when F, B may start
 };
 

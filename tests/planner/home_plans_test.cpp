@@ -50,8 +50,7 @@ struct Case {
     if (level == longest.range.lo) return best_order(draft);
     double least = kEndless;
     for (int next = level + 1; next <= longest.range.lo; ++next)
-      for (size_t option = 0; ranges.of({level, next}) && option < ranges.of({level, next})->size();
-           ++option) {
+      for (size_t option = 0; ranges.of({level, next}) && option < ranges.of({level, next})->size(); ++option) {
         if (!fits(longest, draft.zero, {{level, next}, option})) continue;
         draft.steps.push_back({{level, next}, option});
         least = std::min(least, best(draft, next));
@@ -81,8 +80,7 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
     Case one(seed);
     for (int lo = 0; lo < one.ranges.levels; ++lo) {
       const Range range{lo, one.ranges.levels};
-      for (size_t option = 0;
-           one.ranges.of(range) && option < std::min<size_t>(2, one.ranges.of(range)->size());
+      for (size_t option = 0; one.ranges.of(range) && option < std::min<size_t>(2, one.ranges.of(range)->size());
            ++option) {
         const Step first{range, option};
         const int zero = static_cast<int>(seed % 2);
