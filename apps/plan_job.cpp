@@ -612,18 +612,14 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, size_t listed,
                                    int most_buckets, const std::function<std::function<double()>()>& limit,
                                    std::optional<i64> runners_up) {
-  const auto spent = [&] { return limit ? limit() : std::function<double()>(); };
   const auto search = [&](double share) {
     planner::Found found = planner.plan(
-        top, most_buckets, spent(), runners_up, [&](const planner::Choice& choice) { contest.add(choice); }, share);
+        top, most_buckets, limit ? limit() : std::function<double()>(), runners_up,
+        [&](const planner::Choice& choice) { contest.add(choice); }, share);
     for (const planner::Choice& choice : found.best) contest.add(choice);
-    if (most_buckets == 1) return found;
-    try {
-      // The simulator may have another order of them: as many as in a search among them alone, to which this one must
-      // not lose. They have a limit of their own, as the search among all plans may have reached its limit.
-      for (const planner::Choice& choice : planner.plan(top, 1, spent(), {}, {}, share).best) contest.add(choice);
-    } catch (const UserError&) {  // no single strategy fits
-    }
+    // The simulator may have another order of them: as many as in a search among them alone, to which this one must
+    // not lose.
+    for (const planner::Choice& choice : found.singles) contest.add(choice);
     return found;
   };
   planner::Found found = search(1);

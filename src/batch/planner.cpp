@@ -109,13 +109,8 @@ PhasePlan plan_phase(std::vector<Item> items, const BucketSpec& bucket) {
   PhasePlan phase{.strategy = bucket.strategy, .replica = {}};
   std::vector<Pipeline> pipelines = bucket.pipelines;
   pipelines.resize(static_cast<std::size_t>(bucket.replicas));
-  const Capacity capacity{micro_batch_capacity(bucket), bucket.micro_batch_sequences};
   const std::vector<std::vector<Item>> replicas = spread_over_replicas(std::move(items), pipelines);
-  for (std::size_t r = 0; r < replicas.size(); ++r) {
-    std::vector<MicroBatch>& micro_batches = phase.replica.emplace_back();
-    for (PackedSequence& micro_batch : pack_sequences(replicas[r], capacity, pipelines[r].stages, bucket.paired))
-      micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket, r));
-  }
+  for (std::size_t r = 0; r < replicas.size(); ++r) phase.replica.push_back(micro_batches_of(replicas[r], bucket, r));
   return phase;
 }
 
@@ -167,6 +162,16 @@ StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const Buck
     if (!items[bucket].empty()) plan.phases.push_back(plan_phase(std::move(items[bucket]), buckets[bucket]));
   }
   return plan;
+}
+
+std::vector<MicroBatch> micro_batches_of(std::span<const Item> documents, const BucketSpec& bucket,
+                                         std::size_t replica) {
+  const int stages = bucket.pipelines.empty() ? Pipeline{}.stages : bucket.pipelines[replica].stages;
+  const Capacity capacity{micro_batch_capacity(bucket), bucket.micro_batch_sequences};
+  std::vector<MicroBatch> micro_batches;
+  for (PackedSequence& micro_batch : pack_sequences(documents, capacity, stages, bucket.paired))
+    micro_batches.push_back(micro_batch_of(std::move(micro_batch), bucket, replica));
+  return micro_batches;
 }
 
 std::vector<BucketSpec> used_buckets(const StepPlan& plan, std::span<const BucketSpec> buckets) {

@@ -61,6 +61,10 @@ int bucket_of(i64 length, std::span<const BucketSpec> buckets);
 StepPlan plan_batch(i64 step, std::span<const i64> lengths, std::span<const BucketSpec> buckets, const WorkModel& work,
                     std::span<const int> order);
 
+/// The micro-batches of one replica of a phase without `stream`. documents: as spread_over_replicas() gives them.
+std::vector<MicroBatch> micro_batches_of(std::span<const Item> documents, const BucketSpec& bucket,
+                                         std::size_t replica);
+
 /// The buckets whose strategies the plan's phases run, in their order. Where a step uses only some of the buckets, a
 /// document belongs to one of these.
 std::vector<BucketSpec> used_buckets(const StepPlan& plan, std::span<const BucketSpec> buckets);

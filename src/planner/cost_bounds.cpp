@@ -80,8 +80,7 @@ i64 CostModel::filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity
 }
 
 double CostModel::last_backward(const Placement& p, Range range) const {
-  const auto [it, fresh] = last_backward_.try_emplace(
-      std::tuple_cat(bare_key(p, 1, 0, range), std::tuple(mesh_key(p.code_mesh()), p.ring())), 0.0);
+  const auto [it, fresh] = last_backward_.try_emplace(steps_key(p, 1, 0, range), 0.0);
   if (!fresh) return it->second;
   for (const Sums& sums : sums_[slot(range)]) {
     const double capacity = static_cast<double>(longest(range)) * p.pipelines(),
@@ -116,7 +115,7 @@ double CostModel::work(const Spent& least, const Spent& filled, i64 micro_batch,
 
 // A document by itself, on as many ring ranks as are best.
 double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) const {
-  return p.ring() > 1 ? ring_loads_.least(p, tokens, least, 0)
+  return p.ring() > 1 ? packings_.ring_loads().least(p, tokens, least, 0)
                       : least.compute * static_cast<double>(tokens) + least.per_pair * attention_pairs_of(tokens);
 }
 
@@ -211,6 +210,37 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
   return bound;
 }
 
+// From the times of these very micro-batches.
+double CostModel::replica_bound(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
+  const Placement& p = shape.placement;
+  Times times;
+  const auto add = [&](Pass pass, ByKind* all, ByKind* most, ByKind* first, ByKind* last) {
+    for (const StageKind kind : kinds_of(p.pp)) {
+      const auto k = static_cast<size_t>(kind);
+      Parts parts;
+      if (kind == StageKind::middle)
+        parts.further = 1;
+      else
+        parts.add(kind, 1);
+      for (const PackedSequence& micro_batch : micro_batches) {
+        const double seconds = once(shape, parts, pass, micro_batch);
+        (*all)[k] += seconds;
+        if (most) (*most)[k] = std::max((*most)[k], seconds);
+        if (first && &micro_batch == &micro_batches.front()) (*first)[k] = seconds;
+        if (last && &micro_batch == &micro_batches.back()) (*last)[k] = seconds;
+      }
+    }
+  };
+  Gradients& gradients = times.gradients;
+  add(Pass::F, &times.forward, &times.most_forward, &times.first_forward, nullptr);
+  add(shape.splits_gradients() ? Pass::B : Pass::BW, &gradients.all, nullptr, &gradients.first, &gradients.last);
+  if (shape.splits_gradients()) add(Pass::W, &gradients.all, nullptr, nullptr, nullptr);
+  double bound = 0;
+  for (const Times& least : with_transfers(times, shape, micro_batches.size()))
+    bound = std::max(bound, pipeline_bound(shape, least, micro_batches));
+  return bound;
+}
+
 // The same without sends, and from the first of the bounds alone, so that neither order nor schedule counts.
 double CostModel::stages_bound(const Pipeline& pipeline, bool splits_gradients, const Times& times) {
   double bound = 0, around = 0;  // around: before a run's first stage begins and after it has ended
@@ -226,8 +256,12 @@ double CostModel::stages_bound(const Pipeline& pipeline, bool splits_gradients, 
 
 std::vector<CostModel::Times> CostModel::times_of(const Shape& shape, i64 capacity, Load& load, bool transfers) const {
   const Times plain{load.forward, load.most_forward, load.first_forward, gradients(shape, capacity, load)};
-  if (!transfers || !shape.placement.runs_transfer()) return {plain};
-  const size_t micro_batches = load.micro_batches.size();
+  return transfers ? with_transfers(plain, shape, load.micro_batches.size()) : std::vector{plain};
+}
+
+std::vector<CostModel::Times> CostModel::with_transfers(const Times& plain, const Shape& shape,
+                                                        size_t micro_batches) const {
+  if (!shape.placement.runs_transfer()) return {plain};
   return {with_transfers(plain, shape, micro_batches, false), with_transfers(plain, shape, micro_batches, true)};
 }
 

@@ -61,31 +61,6 @@ double passing(const Spent& spent, const PackedSequence& micro_batch) {
   return spent.values * micro_batch.values + spent.gradients * micro_batch.gradients;
 }
 
-// Tokens and attention pairs of a pipeline, or of pipelines that wait for one another.
-struct Weight {
-  double tokens = 0, attention_pairs = 0;
-  void add(i64 more_tokens, double pairs) {
-    tokens += static_cast<double>(more_tokens);
-    attention_pairs += pairs;
-  }
-};
-
-// Numbers of the pipelines with most tokens and of those with most attention pairs: a bound on the slowest of many
-// doesn't have to consider all.
-std::vector<size_t> heaviest(const std::vector<Weight>& weights) {
-  constexpr size_t kHeavy = 3;
-  std::vector<size_t> all(weights.size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  if (all.size() <= 2 * kHeavy) return all;
-  std::set<size_t> heavy;
-  for (const auto member : {&Weight::tokens, &Weight::attention_pairs}) {
-    std::ranges::nth_element(all, all.begin() + kHeavy, std::greater<>(),
-                             [&](size_t number) { return weights[number].*member; });
-    heavy.insert(all.begin(), all.begin() + kHeavy);
-  }
-  return {heavy.begin(), heavy.end()};
-}
-
 }  // namespace
 
 int most_kept(const Shape& shape, int stage, int micro_batches) { return forwards_ahead(shape, stage, micro_batches); }
@@ -93,10 +68,10 @@ int most_kept(const Shape& shape, int stage, int micro_batches) { return forward
 CostModel::CostModel(const UnitCosts& units, const Transfers& transfers, Workload workload)
     : units_(units),
       transfers_(transfers),
-      ring_loads_(units),
       sent_(codings_of(units.compression().pipeline, units.precision().compute, units.compression(), units.hardware())),
       speedup_(units.hardware().device.alone_speedup),
       workload_(std::move(workload)),
+      packings_(units, workload_, speedup_ > 1),
       levels_(static_cast<int>(workload_.bounds.size())),
       tables_(units.table_bytes(workload_.bounds.back())),
       feeds_of_a_token_(3 * size_of(DType::i64) + size_of(units.precision().state) + units.table_bytes_of_a_token()) {
@@ -145,144 +120,14 @@ const CostModel::Pipeline& CostModel::pipeline(const Placement& p) const {
   return made;
 }
 
-void CostModel::add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches) {
-  if (micro_batches.empty()) return;
-  if (!to.empty() && to.back().micro_batches == micro_batches && to.back().first + to.back().count == pipeline)
-    ++to.back().count;
-  else
-    to.push_back({.micro_batches = std::move(micro_batches), .first = pipeline});
-}
-
-std::vector<i64> CostModel::lengths_in(Range range, const std::vector<i64>& lengths) const {
-  const i64 above = range.lo == 0 ? 0 : workload_.bounds[static_cast<size_t>(range.lo - 1)];
-  std::vector<i64> chosen;
-  for (const i64 length : lengths)
-    if (length > above && length <= longest(range)) chosen.push_back(length);
-  return chosen;
-}
-
-CostModel::Replicas CostModel::assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity,
-                                        Range range) const {
-  const std::vector<i64> chosen = lengths_in(range, lengths);
-  if (chosen.empty()) return {};
-  batch::BucketSpec spec{
-      .max_length = longest(range), .strategy = 0, .replicas = placement.pipelines(), .micro_batch_tokens = capacity};
-  spec.multiple = placement.code_ranks();
-  const bool rings = placement.ring() > 1;
-  const auto pipelines = static_cast<size_t>(placement.pipelines());
-  if (rings) spec.rings.assign(pipelines, ring_loads_.ring(placement));
-  spec.pipelines.assign(pipelines, {.speed = 1, .stages = placement.pp});
-  const batch::StepPlan plan = batch::plan_batch(0, chosen, std::vector{spec}, compiler::work_model(units_.model()));
-  Replicas replicas;
-  int number = 0;
-  for (const std::vector<batch::MicroBatch>& replica : plan.phases.front().replica) {
-    std::vector<PackedSequence> micro_batches;
-    for (const batch::MicroBatch& micro_batch : replica)
-      micro_batches.push_back(rings ? ring_loads_.assigned(micro_batch, placement)
-                                    : PackedSequence{batch::tokens(micro_batch), batch::attention_pairs(micro_batch)});
-    add(replicas, number++, std::move(micro_batches));
-  }
-  return replicas;
-}
-
-// Documents of pipelines, as the batch planner spreads them.
-std::vector<std::vector<batch::Item>> CostModel::spread(const std::vector<i64>& lengths, const Placement& p,
-                                                        Range range) const {
-  const batch::WorkModel work = compiler::work_model(units_.model());
-  std::vector<batch::Item> items;
-  for (const i64 length : lengths_in(range, lengths))
-    items.push_back({.doc = static_cast<i64>(items.size()), .tokens = length, .work = work(length)});
-  const std::vector<batch::Pipeline> pipelines(static_cast<size_t>(p.pipelines()), {.speed = 1, .stages = p.pp});
-  return batch::spread_over_replicas(std::move(items), pipelines);
-}
-
-// Where pipelines don't wait for one another, only the heaviest are packed.
-CostModel::Replicas CostModel::bare(const std::vector<i64>& lengths, const Placement& p, i64 capacity,
-                                    Range range) const {
-  const std::vector<std::vector<batch::Item>> documents = spread(lengths, p, range);
-  std::vector<size_t> chosen(documents.size());
-  std::iota(chosen.begin(), chosen.end(), size_t{0});
-  const bool all = speedup_ > 1;  // of a host's devices the sum counts
-  if (!all && p.tied() == 1) {
-    std::vector<Weight> weights;
-    for (const std::vector<batch::Item>& of_pipeline : documents) {
-      Weight& weight = weights.emplace_back();
-      for (const batch::Item& item : of_pipeline) weight.add(item.tokens, attention_pairs_of(item.tokens));
-    }
-    chosen = heaviest(weights);
-  }
-  Replicas replicas;
-  for (const size_t pipeline : chosen) {
-    std::vector<PackedSequence> micro_batches;
-    for (const batch::PackedSequence& packed : batch::pack_sequences(documents[pipeline], {capacity}, p.pp)) {
-      PackedSequence& micro_batch = micro_batches.emplace_back(PackedSequence{packed.tokens});
-      for (const batch::Item& item : packed.items) {
-        micro_batch.attention_pairs += attention_pairs_of(item.tokens);
-        micro_batch.longest = std::max(micro_batch.longest, item.tokens);
-      }
-    }
-    add(replicas, static_cast<int>(pipeline), std::move(micro_batches));
-  }
-  if (p.tied() == 1) return replicas;
-  Replicas tied = CostModel::tied(replicas, p.tied());
-  if (all) return tied;
-  std::vector<Weight> weights;
-  for (const Replica& replica : tied) {
-    Weight& weight = weights.emplace_back();
-    for (const PackedSequence& micro_batch : replica.micro_batches)
-      weight.add(micro_batch.T, micro_batch.attention_pairs);
-  }
-  Replicas heavy;
-  for (const size_t number : heaviest(weights)) heavy.push_back(std::move(tied[number]));
-  return heavy;
-}
-
-const std::vector<CostModel::Replicas>& CostModel::bare(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = bare_.try_emplace(bare_key(p, p.tied(), capacity, range));
-  if (fresh)
-    for (const std::vector<i64>& lengths : workload_.steps) it->second.push_back(bare(lengths, p, capacity, range));
-  return it->second;
-}
-
-const std::vector<CostModel::Replicas>& CostModel::even(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] =
-      even_.try_emplace(std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(p.code_ranks(), p.ring())));
-  if (!fresh) return it->second;
-  it->second = bare(p, capacity, range);
-  const i64 multiple = p.code_ranks();
-  for (Replicas& step : it->second)
-    for (Replica& replica : step)
-      for (PackedSequence& micro_batch : replica.micro_batches) {
-        micro_batch.T = std::max<i64>(1, (micro_batch.T + multiple - 1) / multiple * multiple / p.ring());
-        micro_batch.attention_pairs /= p.ring();
-      }
-  return it->second;
-}
-
-std::pair<int, int> CostModel::micro_batches(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] =
-      micro_batches_.try_emplace(bare_key(p, 1, capacity, range), std::numeric_limits<int>::max(), 1);
-  auto& [least, most] = it->second;
-  if (fresh)
-    for (const std::vector<i64>& lengths : workload_.steps)
-      for (const std::vector<batch::Item>& documents : spread(lengths, p, range)) {
-        const int number = static_cast<int>(batch::pack_sequences(documents, {capacity}, p.pp).size());
-        if (number == 0) continue;
-        least = std::min(least, number);
-        most = std::max(most, number);
-      }
-  return it->second;
-}
-
 // Sums of the micro-batches' seconds, by kind of stage. Micro-batches on several ring ranks are not assigned to them
 // yet, so their seconds are lower bounds.
 CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const PackedSequence> micro_batches,
                                       config::Recompute recompute, Pass pass, i64 capacity, ByKind* most) const {
   ByKind sum{};
   const StageMesh mesh = p.code_mesh();
-  for (int k = 0; k < kStageKinds; ++k) {
-    const StageKind kind = static_cast<StageKind>(k);
-    if (kind != StageKind::middle && (p.pp == 1) != (kind == StageKind::whole)) continue;
+  for (const StageKind kind : kinds_of(p.pp)) {
+    const auto k = static_cast<size_t>(kind);
     const TimeTable& times = kind == StageKind::middle ? units_.times_further(mesh, recompute, pass)
                                                        : units_.times(kind, mesh, recompute, pass);
     const Spent* least = p.ring() > 1 ? &units_.least_of_pass(kind, mesh, recompute, pass, capacity) : nullptr;
@@ -292,45 +137,19 @@ CostModel::ByKind CostModel::sum_over(const Placement& p, std::span<const Packed
       if (micro_batch.T != last) spent = times.at(micro_batch.T);
       last = micro_batch.T;
       double seconds = spent.total(micro_batch.attention_pairs);
-      if (least) seconds = ring_loads_.least(p, micro_batch.longest, *least, units_.times_rise() ? seconds : 0);
-      sum[static_cast<size_t>(k)] += seconds;
-      if (most) (*most)[static_cast<size_t>(k)] = std::max((*most)[static_cast<size_t>(k)], seconds);
+      if (least)
+        seconds = packings_.ring_loads().least(p, micro_batch.longest, *least, units_.times_rise() ? seconds : 0);
+      sum[k] += seconds;
+      if (most) (*most)[k] = std::max((*most)[k], seconds);
     }
   }
   return sum;
 }
 
-CostModel::AssignedKey CostModel::assigned_key(const Placement& p, int tied, i64 capacity, Range range) const {
-  return std::tuple_cat(bare_key(p, tied, capacity, range),
-                        std::tuple(p.code_ranks(), p.ring(), p.ring() > 1 ? ring_loads_.columns(p) : 0));
-}
-
-const std::vector<CostModel::Replicas>& CostModel::assigned(const Placement& p, int tied, i64 capacity,
-                                                            Range range) const {
-  const auto [it, fresh] = assigned_.try_emplace(assigned_key(p, tied, capacity, range));
-  std::vector<Replicas>& steps = it->second;
-  if (!fresh) return steps;
-  if (tied == 1) {
-    for (const std::vector<i64>& lengths : workload_.steps) steps.push_back(assigned(lengths, p, capacity, range));
-  } else {
-    for (const Replicas& apart : assigned(p, 1, capacity, range)) steps.push_back(CostModel::tied(apart, tied));
-  }
-  return steps;
-}
-
-const std::vector<CostModel::Step>& CostModel::steps(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = steps_.try_emplace(assigned_key(p, p.tied(), capacity, range));
-  if (!fresh) return it->second;
-  const std::vector<Replicas>&apart = assigned(p, 1, capacity, range), &timed = assigned(p, p.tied(), capacity, range);
-  for (size_t i = 0; i < apart.size(); ++i) it->second.push_back({&apart[i], &timed[i]});
-  return it->second;
-}
-
 std::vector<CostModel::BoundedStep>& CostModel::bounded_steps(const Placement& p, i64 capacity, Range range) const {
-  const auto [it, fresh] = bounded_steps_.try_emplace(
-      std::tuple_cat(bare_key(p, p.tied(), capacity, range), std::tuple(mesh_key(p.code_mesh()), p.ring())));
+  const auto [it, fresh] = bounded_steps_.try_emplace(steps_key(p, p.tied(), capacity, range));
   if (!fresh) return it->second;
-  for (const Replicas& timed : even(p, capacity, range)) {
+  for (const Replicas& timed : packings_.even(p, capacity, range)) {
     BoundedStep& step = it->second.emplace_back(BoundedStep{&timed});
     for (const Replica& replica : timed) {
       Load& load = step.loads.emplace_back(Load{replica.micro_batches});
@@ -342,21 +161,6 @@ std::vector<CostModel::BoundedStep>& CostModel::bounded_steps(const Placement& p
     }
   }
   return it->second;
-}
-
-CostModel::Replicas CostModel::tied(const Replicas& replicas, int pipelines) {
-  std::map<int, std::vector<PackedSequence>> groups;
-  for (const Replica& replica : replicas)
-    for (int group = replica.first / pipelines; group * pipelines < replica.first + replica.count; ++group) {
-      std::vector<PackedSequence>& slowest = groups[group];
-      slowest.resize(std::max(slowest.size(), replica.micro_batches.size()));
-      for (size_t i = 0; i < replica.micro_batches.size(); ++i)
-        slowest[i] = largest(slowest[i], replica.micro_batches[i]);
-    }
-  Replicas tied;
-  for (auto& [group, micro_batches] : groups)
-    tied.push_back({.micro_batches = std::move(micro_batches), .first = group * pipelines, .count = pipelines});
-  return tied;
 }
 
 // A send counts as crossing hosts if it does in any pipeline.
@@ -593,15 +397,15 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas)
 }
 
 // Pipelines that gather and reduce together are done with a micro-batch when the slowest is.
-PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const {
+PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas, const Replicas& timed) const {
   PhaseParts parts;
-  for (const Replica& replica : *step.replicas) {
+  for (const Replica& replica : replicas) {
     const Spent spent = spent_by(shape, replica.micro_batches);
     parts.compute += spent.compute / shape.placement.pp;
     parts.communication += spent.communication / shape.placement.pp;
   }
-  const double share = static_cast<double>(step.replicas->size()) / static_cast<double>(step.timed->size());
-  for (const Replica& slowest : *step.timed) {
+  const double share = static_cast<double>(replicas.size()) / static_cast<double>(timed.size());
+  for (const Replica& slowest : timed) {
     const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest.micro_batches);
     const Spent spent = spent_by(shape, slowest.micro_batches);
     double busy = 0;  // of all stages
@@ -617,45 +421,69 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Step& step) const 
 }
 
 double CostModel::seconds_up_to(double most, ReplicaTimes& known, const Shape& shape, i64 capacity, Range range) const {
-  if (speedup_ > 1 || shape.placement.runs_transfer()) return seconds(shape, capacity, range);
-  const std::vector<Step>& steps = this->steps(shape.placement, capacity, range);
+  if (speedup_ > 1) return seconds(shape, capacity, range);
+  constexpr int kLooked = 3;  // pipelines that wait for others, of a step
+  const Placement& p = shape.placement;
+  std::vector<Packings::Apart>& steps = packings_.apart(p, capacity, range);
+  const Spent& least =
+      units_.least(StageKind::middle, p.code_mesh(), shape.recompute, capacity, shape.splits_gradients());
   known.resize(steps.size());
   double sum = 0;
   const double share = 1 / static_cast<double>(steps.size());
   for (size_t step = 0; step < steps.size(); ++step) {
-    const Replicas& replicas = *steps[step].replicas;
-    known[step].resize(replicas.size(), -1);
-    std::vector<std::pair<double, size_t>> by_work;
-    for (size_t replica = 0; replica < replicas.size(); ++replica) {
-      const Spent spent = spent_by(shape, replicas[replica].micro_batches);
-      by_work.emplace_back(-(spent.compute + spent.communication), replica);
-    }
-    std::ranges::sort(by_work);
+    const std::vector<Packings::Apart::Documents>& pipelines = steps[step].unlike;
+    known[step].resize(pipelines.size(), -1);
+    std::vector<size_t> by_work(pipelines.size());
+    std::iota(by_work.begin(), by_work.end(), size_t{0});
+    std::ranges::stable_sort(by_work, std::greater<>(), [&](size_t number) {
+      return least.compute * pipelines[number].tokens + least.per_pair * pipelines[number].attention_pairs;
+    });
     double slowest = 0;
-    for (const auto& [work, replica] : by_work) {
-      double& seconds = known[step][replica];
-      PhaseParts parts;
-      if (seconds < 0) seconds = replica_seconds(shape, replicas[replica].micro_batches, parts);
+    int looked = 0;
+    for (const size_t number : by_work) {
+      double& seconds = known[step][number];
+      if (seconds < 0) {
+        const std::vector<PackedSequence>& micro_batches =
+            packings_.micro_batches(steps[step], number, step, p, capacity, range);
+        const double bound = std::max(slowest, replica_bound(shape, micro_batches));
+        if (sum + share * bound > most) return sum + share * bound;
+        if (p.runs_transfer()) {
+          slowest = bound;
+          if (++looked == kLooked) break;
+          continue;
+        }
+        PhaseParts parts;
+        seconds = replica_seconds(shape, micro_batches, parts);
+      }
       slowest = std::max(slowest, seconds);
       if (sum + share * slowest > most) return sum + share * slowest;
     }
     sum += share * slowest;
   }
-  return sum;
+  if (!p.runs_transfer()) return sum;
+  sum = 0;
+  for (const Replicas& timed : packings_.assigned(p, p.tied(), capacity, range)) {
+    double slowest = 0;
+    for (const Replica& replica : timed) slowest = std::max(slowest, replica_bound(shape, replica.micro_batches));
+    sum += share * slowest;
+  }
+  return sum > most ? sum : seconds(shape, capacity, range);
 }
 
 PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const {
   PhaseParts mean;
   const double share = 1 / static_cast<double>(workload_.steps.size());
-  for (const Step& of_step : steps(shape.placement, capacity, range)) {
-    const Replicas& replicas = *of_step.replicas;
+  const std::vector<Replicas>&apart = packings_.assigned(shape.placement, 1, capacity, range),
+        &timed = packings_.assigned(shape.placement, shape.placement.tied(), capacity, range);
+  for (size_t i = 0; i < apart.size(); ++i) {
+    const Replicas& replicas = apart[i];
     PhaseParts step;
     double of_replica = share;
     if (speedup_ > 1 && !shape.placement.runs_transfer()) {
       step = shared_parts(shape, replicas);
     } else {
       if (shape.placement.runs_transfer())
-        step = parts_in_step(shape, of_step);
+        step = parts_in_step(shape, replicas, timed[i]);
       else
         for (const Replica& replica : replicas)
           step.seconds = std::max(step.seconds, replica_seconds(shape, replica.micro_batches, step));
@@ -671,7 +499,7 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
-  const auto [least, most] = micro_batches(shape.placement, capacity, range);
+  const auto [least, most] = packings_.micro_batches(shape.placement, capacity, range);
   const Pipeline& pipeline = this->pipeline(shape.placement);
   const CodeMemory& code = code_memory(shape, capacity, longest(range));
   MemoryNeed highest;

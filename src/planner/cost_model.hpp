@@ -12,27 +12,14 @@
 #include <vector>
 
 #include "base/hash.hpp"
-#include "batch/packing.hpp"
+#include "planner/packings.hpp"
 #include "planner/replicas.hpp"
-#include "planner/ring_loads.hpp"
 #include "planner/space.hpp"
 #include "planner/transfers.hpp"
 #include "planner/unit_costs.hpp"
+#include "planner/workload.hpp"
 
 namespace switchyard::planner {
-
-/// Documents longer than bounds[lo - 1] (lo = 0: all) and up to bounds[hi - 1].
-struct Range {
-  int lo = 0, hi = 0;
-  auto operator<=>(const Range&) const = default;
-};
-
-/// bounds: possible longest documents of buckets, ascending. steps: document lengths of representative steps; times are
-/// means over them.
-struct Workload {
-  std::vector<i64> bounds;
-  std::vector<std::vector<i64>> steps;
-};
 
 /// How a phase spends its time, means over ranks: seconds = compute + communication + idle.
 struct PhaseParts {
@@ -58,7 +45,7 @@ class CostModel {
   bool any(Range range) const { return total_[slot(range)].documents > 0; }
   i64 documents(Range range) const { return total_[slot(range)].documents; }
   const std::vector<i64>& bounds() const { return workload_.bounds; }
-  i64 longest(Range range) const { return workload_.bounds[static_cast<size_t>(range.hi - 1)]; }
+  i64 longest(Range range) const { return workload_.longest(range); }
 
   /// Lower bounds on seconds(), from sums over the range alone. rough: depends on dp, pp and, where UnitCosts knows how
   /// times grow, on a stage's number of ranks alone (otherwise on their mesh); layers: on dp, pp, mesh, zero and the
@@ -75,7 +62,7 @@ class CostModel {
   /// Seconds of the slowest pipeline, mean over the steps: documents are packed as a step packs them, and every
   /// pipeline's schedule is replayed.
   double seconds(const Shape& shape, i64 capacity, Range range) const { return parts(shape, capacity, range).seconds; }
-  /// Times of pipelines by step, in the order of the step's pipelines; below 0: not yet known.
+  /// Times of pipelines by step, as Packings::Apart numbers them; below 0: not yet known.
   using ReplicaTimes = std::vector<std::vector<double>>;
   /// seconds(), or a lower bound on it that is above `most`: pipelines with most work are timed first, and no more than
   /// needed. known: of the same shape, capacity and range; empty at first.
@@ -153,59 +140,31 @@ class CostModel {
     ByKind forward{}, most_forward{}, first_forward{};
     Gradients gradients{};
   };
-  /// Consecutive pipelines that have the same micro-batches.
-  struct Replica {
-    std::vector<PackedSequence> micro_batches{};
-    int first = 0, count = 1;
-  };
-  using Replicas = std::vector<Replica>;
   /// A pipeline, and what bounds know of it. Its times: of all micro-batches, of the slowest one, of the first one.
   struct Load {
     std::span<const PackedSequence> micro_batches;
     ByKind forward{}, most_forward{}, first_forward{};
     std::array<std::array<std::optional<Gradients>, 2>, 4> gradients{};  // by recomputation, and whether they are split
   };
-  /// The replicas of a step, for its time. timed: the pipelines of the step, or, where some wait for one another at
-  /// each micro-batch, one in place of those that do, with the slowest of their micro-batches.
-  struct Step {
-    const Replicas *replicas, *timed;
-  };
   /// The replicas of a step, for bounds. timed: the same, but only heavy ones where those are enough.
   struct BoundedStep {
     const Replicas* timed;
     std::vector<Load> loads{};
   };
-  std::vector<i64> lengths_in(Range range, const std::vector<i64>& lengths) const;
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels_ + 1) + range.hi); }
   const Pipeline& pipeline(const Placement& placement) const;
   double work(const Spent& least, const Spent& filled, i64 micro_batch, i64 capacity, const Sums& sums,
               const Placement& placement) const;
   double alone(const Spent& least, i64 tokens, const Placement& placement) const;
   i64 filled_micro_batch(const Sums& sums, int ring_ranks, i64 capacity) const;
-  /// Appends a pipeline, or counts it with the one before it if that has equal micro-batches.
-  static void add(Replicas& to, int pipeline, std::vector<PackedSequence> micro_batches);
-  /// Pipelines with their micro-batches; if these lie on ring ranks, with the part of the slowest ring rank, as a step
-  /// assigns documents to them. The first function gives those of each step of the workload. tied: number of pipelines
-  /// that wait for one another.
-  const std::vector<Replicas>& assigned(const Placement& placement, int tied, i64 capacity, Range range) const;
-  Replicas assigned(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
-  const std::vector<Step>& steps(const Placement& placement, i64 capacity, Range range) const;
-  /// Micro-batches without padding, on one ring rank; and the same with padding, on ring ranks in even shares with
-  /// nothing passed on, from which RingLoads has a lower bound.
-  Replicas bare(const std::vector<i64>& lengths, const Placement& placement, i64 capacity, Range range) const;
-  const std::vector<Replicas>& bare(const Placement& placement, i64 capacity, Range range) const;
-  const std::vector<Replicas>& even(const Placement& placement, i64 capacity, Range range) const;
   std::vector<BoundedStep>& bounded_steps(const Placement& placement, i64 capacity, Range range) const;
-  /// The fewest and the most micro-batches of a pipeline.
-  std::pair<int, int> micro_batches(const Placement& placement, i64 capacity, Range range) const;
-  std::vector<std::vector<batch::Item>> spread(const std::vector<i64>& lengths, const Placement& placement,
-                                               Range range) const;
-  static Replicas tied(const Replicas& replicas, int pipelines);
   ByKind sum_over(const Placement& placement, std::span<const PackedSequence> micro_batches,
                   config::Recompute recompute, Pass pass, i64 capacity, ByKind* most = nullptr) const;
   const Gradients& gradients(const Shape& shape, i64 capacity, Load& load) const;
   Times with_transfers(const Times& plain, const Shape& shape, size_t micro_batches, bool transfers_first) const;
+  std::vector<Times> with_transfers(const Times& plain, const Shape& shape, size_t micro_batches) const;
   double pipeline_bound(const Shape& shape, const Times& times, std::span<const PackedSequence> micro_batches) const;
+  double replica_bound(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
   double once(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   Spent spent_on(const Shape& shape, const Parts& parts, Pass pass, const PackedSequence& micro_batch) const;
   double send(const Placement& placement, bool crosses, i64 T) const;
@@ -221,7 +180,7 @@ class CostModel {
   std::vector<std::vector<StageTime>> stage_times(const Shape& shape,
                                                   const std::vector<PackedSequence>& micro_batches) const;
   PhaseParts shared_parts(const Shape& shape, const Replicas& replicas) const;
-  PhaseParts parts_in_step(const Shape& shape, const Step& step) const;
+  PhaseParts parts_in_step(const Shape& shape, const Replicas& replicas, const Replicas& timed) const;
   std::vector<std::vector<simulator::Claim>> host_claims(const Placement& placement, int replica) const;
   /// How a run shares what its block gathers and reduces. runs: so many runs of a pass share it; one_copy: the
   /// gradients' runs gather nothing. first, last: nothing runs on the rank before or after it.
@@ -240,10 +199,10 @@ class CostModel {
 
   const UnitCosts& units_;
   const Transfers& transfers_;
-  RingLoads ring_loads_;
   Codings sent_;    // between stages
   double speedup_;  // of a device that computes while the others of its host are idle
   Workload workload_;
+  Packings packings_;
   int levels_;
   i64 tables_;                           // bytes
   i64 feeds_of_a_token_;                 // bytes
@@ -251,22 +210,12 @@ class CostModel {
   std::vector<std::vector<Sums>> sums_;  // by slot, of each step
   // By stages, layers for the head, chunks, path.
   mutable std::unordered_map<std::tuple<int, int, int, schedule::Placement>, Pipeline, TupleHash> pipelines_;
-  // By pipelines, those that are tied, pp, capacity, ends of the range; then with ranks of the code and of rings, and
-  // columns of keys that these pass on; or with the code's mesh, which times are for.
-  using BareKey = std::tuple<int, int, int, i64, int, int>;
-  using PackingKey = decltype(std::tuple_cat(BareKey(), std::tuple<int, int>()));
-  using AssignedKey = decltype(std::tuple_cat(PackingKey(), std::tuple<i64>()));
-  AssignedKey assigned_key(const Placement& placement, int tied, i64 capacity, Range range) const;
-  using StepsKey = decltype(std::tuple_cat(BareKey(), std::tuple<std::uint64_t, int>()));
-  static BareKey bare_key(const Placement& p, int tied, i64 capacity, Range range) {
-    return {p.pipelines(), tied, p.pp, capacity, range.lo, range.hi};
+  // By pipelines, those that are tied, pp, capacity, ends of the range, the code's mesh, and ring ranks.
+  using StepsKey = std::tuple<int, int, int, i64, int, int, std::uint64_t, int>;
+  static StepsKey steps_key(const Placement& p, int tied, i64 capacity, Range range) {
+    return {p.pipelines(), tied, p.pp, capacity, range.lo, range.hi, mesh_key(p.code_mesh()), p.ring()};
   }
-  mutable std::unordered_map<BareKey, std::vector<Replicas>, TupleHash> bare_;
-  mutable std::unordered_map<BareKey, std::pair<int, int>, TupleHash> micro_batches_;
   mutable std::unordered_map<StepsKey, double, TupleHash> last_backward_;
-  mutable std::unordered_map<PackingKey, std::vector<Replicas>, TupleHash> even_;
-  mutable std::unordered_map<AssignedKey, std::vector<Replicas>, TupleHash> assigned_;
-  mutable std::unordered_map<AssignedKey, std::vector<Step>, TupleHash> steps_;
   mutable std::unordered_map<StepsKey, std::vector<BoundedStep>, TupleHash> bounded_steps_;
   // By mesh, recomputation, split gradients, whether there is one stage, capacity, longest document.
   mutable std::unordered_map<std::tuple<std::uint64_t, config::Recompute, bool, bool, i64, i64>, CodeMemory, TupleHash>

@@ -92,12 +92,12 @@ double HomePlans::seconds(const Draft& draft) const {
 // Options of a range, the quickest first. They are sorted again when an option's time has become exact, which may have
 // made other candidates options.
 const std::vector<size_t>& HomePlans::sorted(Range range) {
-  const RangeQueue& queue = *ranges_.queue(range);
+  const RangeCandidates& candidates = *ranges_.of(range);
   std::vector<size_t>& sorted = sorted_[ranges_.slot(range)];
-  if (std::exchange(timed_[ranges_.slot(range)], queue.timed()) == queue.timed()) return sorted;
-  for (size_t option = sorted.size(); option < queue.options().size(); ++option) sorted.push_back(option);
+  if (std::exchange(timed_[ranges_.slot(range)], candidates.timed()) == candidates.timed()) return sorted;
+  for (size_t option = sorted.size(); option < candidates.size(); ++option) sorted.push_back(option);
   std::ranges::sort(sorted, {}, [&](size_t index) {
-    const Option& one = queue.options()[index];
+    const Option& one = candidates.option(index);
     return std::tuple<double, double, const Shape&, i64>(one.least(), one.seconds, one.shape, one.capacity);
   });
   return sorted;
@@ -110,12 +110,12 @@ void HomePlans::choose_options() {
   for (int lo = 0; lo < end_; ++lo)
     for (int hi = lo + 1; hi <= end_; ++hi) {
       const Range range{lo, hi};
-      const RangeQueue* queue = ranges_.queue(range);
-      if (!queue) continue;
+      const RangeCandidates* candidates = ranges_.of(range);
+      if (!candidates) continue;
       std::vector<size_t>& options = options_[ranges_.slot(range)];
-      seen.assign(static_cast<size_t>(queue->placements()), false);
+      seen.assign(static_cast<size_t>(candidates->placements()), false);
       for (const size_t index : sorted(range)) {
-        const Option& one = queue->options()[index];
+        const Option& one = candidates->option(index);
         if (one.least() > limit_ - others_[ranges_.slot(range)]) break;
         if (one.memory > room_ || seen[static_cast<size_t>(one.placement)]) continue;
         seen[static_cast<size_t>(one.placement)] = true;
@@ -184,7 +184,7 @@ void HomePlans::extend(const std::vector<int>& labels, Levels next, const Step& 
                reduce = transfers_.reduce(one.shape.placement, home_), after = after_computing(one, reduce);
   const std::uint64_t phase = mix(ranges_.slot(step.range) << 40 ^ step.option);  // sums of different phases differ
   // Many labels have the same last placement.
-  moves_.resize(static_cast<size_t>(ranges_.queue(step.range)->placements()) + 1);
+  moves_.resize(static_cast<size_t>(ranges_.of(step.range)->placements()) + 1);
   ++extensions_;
   const auto moves_after = [&](int from) {
     const Option* last = from == 0 ? nullptr : &option(labels_[static_cast<size_t>(from)].last);

@@ -8,18 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "planner/range_queue.hpp"
+#include "planner/range_candidates.hpp"
 
 namespace switchyard::planner {
 
 /// The candidates of all ranges of lengths; those of a range without documents are missing.
 struct Ranges {
   int levels = 0;
-  std::vector<std::unique_ptr<RangeQueue>> queues;  // by slot
+  std::vector<std::unique_ptr<RangeCandidates>> candidates;  // by slot
 
   size_t slots() const { return static_cast<size_t>((levels + 1) * (levels + 1)); }
   size_t slot(Range range) const { return static_cast<size_t>(range.lo * (levels + 1) + range.hi); }
-  RangeQueue* queue(Range range) const { return queues[slot(range)].get(); }
+  RangeCandidates* of(Range range) const { return candidates[slot(range)].get(); }
 };
 
 /// A phase as an option of its range.
@@ -72,7 +72,7 @@ class HomePlans {
     int buckets = 0;
     std::uint64_t plan = 0;  // the same in any order of the same phases
   };
-  const Option& option(const Step& step) const { return ranges_.queue(step.range)->options()[step.option]; }
+  const Option& option(const Step& step) const { return ranges_.of(step.range)->option(step.option); }
   PhaseTimes times(const std::optional<Placement>& previous, const Option& next, const Home& home) const;
   /// Seconds that a phase adds to a plan at least.
   double least(const Step& step) const;

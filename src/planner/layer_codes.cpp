@@ -38,10 +38,19 @@ StageKind kind_of(int stage, int stages) {
   return stage == 0 ? StageKind::first : stage + 1 == stages ? StageKind::last : StageKind::middle;
 }
 
-// 16, 24, 32, 48, ... rounded up to the multiple.
-i64 TimeTable::size(int index) const {
-  const i64 size = (index % 2 == 0 ? kLeastSize : kLeastSize + kLeastSize / 2) << (index / 2);
-  return (size + multiple_ - 1) / multiple_ * multiple_;
+std::span<const StageKind> kinds_of(int stages) {
+  static constexpr std::array kAlone{StageKind::middle, StageKind::whole};
+  static constexpr std::array kSeveral{StageKind::first, StageKind::middle, StageKind::last};
+  return stages == 1 ? std::span<const StageKind>(kAlone) : kSeveral;
+}
+
+// Sizes: 16, 24, 32, 48, ... rounded up to the multiple.
+TimeTable::TimeTable(std::function<Spent(i64 T)> measure, i64 multiple)
+    : measure_(std::move(measure)), points_(std::make_unique<Points>()) {
+  for (int index = 0; index < kSizes; ++index) {
+    const i64 size = (index % 2 == 0 ? kLeastSize : kLeastSize + kLeastSize / 2) << (index / 2);
+    points_->size[static_cast<size_t>(index)] = (size + multiple - 1) / multiple * multiple;
+  }
 }
 
 const Spent& TimeTable::point(int index) const {

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <utility>
@@ -28,6 +29,8 @@ namespace switchyard::planner {
 enum class StageKind { first, middle, last, whole };
 inline constexpr int kStageKinds = 4;
 StageKind kind_of(int stage, int stages);
+/// The kinds that a pipeline of so many stages may have.
+std::span<const StageKind> kinds_of(int stages);
 
 /// Seconds of a segment on its slowest replica, for one micro-batch. per_pair: of a query and a key that it sees,
 /// computing. Between ring ranks: exchanges of keys and values, and of their gradients; the least seconds of a key that
@@ -63,8 +66,7 @@ double least_seconds_of_byte(const cluster::LinkClass& link);
 class TimeTable {
  public:
   TimeTable() = default;
-  TimeTable(std::function<Spent(i64 T)> measure, i64 multiple)
-      : measure_(std::move(measure)), multiple_(multiple), points_(std::make_unique<Points>()) {}
+  TimeTable(std::function<Spent(i64 T)> measure, i64 multiple);
   Spent at(i64 T) const;
   /// No more than any micro-batches of at most `capacity` tokens take: seconds a token (compute), and seconds a pair
   /// (per_pair); what depends on no tokens as it is. falling: the time of a token is known to fall with the tokens of a
@@ -73,16 +75,16 @@ class TimeTable {
 
  private:
   static constexpr int kSizes = 64;
-  i64 size(int index) const;
+  i64 size(int index) const { return points_->size[static_cast<size_t>(index)]; }
   const Spent& point(int index) const;
 
   struct Points {
     std::mutex measuring;
+    std::array<i64, kSizes> size;
     std::array<Spent, kSizes> spent;
     std::array<std::atomic<bool>, kSizes> known{};
   };
   std::function<Spent(i64)> measure_;
-  i64 multiple_ = 1;
   std::unique_ptr<Points> points_;
 };
 

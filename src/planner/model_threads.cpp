@@ -1,12 +1,19 @@
 #include "planner/model_threads.hpp"
 
+#include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
+
+#include "base/clock.hpp"
 
 namespace switchyard::planner {
 
-ModelThreads::ModelThreads(const CostModel& model, std::span<const CostModel* const> others) : models_{&model} {
-  models_.insert(models_.end(), others.begin(), others.end());
-  for (size_t thread = 1; thread < models_.size(); ++thread) threads_.emplace_back([this, thread] { work(thread); });
+ModelThreads::ModelThreads(std::vector<const CostModel*> models, size_t threads)
+    : models_(std::move(models)), order_(models_.size()), seconds_(models_.size(), 0), next_(models_.size()) {
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  for (size_t thread = 1; thread < std::min(threads, models_.size()); ++thread)
+    threads_.emplace_back([this] { work(); });
 }
 
 ModelThreads::~ModelThreads() {
@@ -19,39 +26,41 @@ ModelThreads::~ModelThreads() {
 }
 
 void ModelThreads::run(const Task& task) {
-  {
-    const std::lock_guard lock(mutex_);
-    task_ = &task;
-    running_ = threads_.size();
-    ++rounds_;
-  }
-  begun_.notify_all();
-  call(0, task);
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [&] { return running_ == 0; });
+  std::ranges::stable_sort(order_, std::greater<>(), [&](size_t number) { return seconds_[number]; });
+  task_ = &task;
+  next_ = 0;
+  left_ = models_.size();
+  begun_.notify_all();
+  call(lock);
+  done_.wait(lock, [&] { return left_ == 0; });
   if (failed_) std::rethrow_exception(std::exchange(failed_, nullptr));
 }
 
-void ModelThreads::work(size_t thread) {
+void ModelThreads::work() {
   std::unique_lock lock(mutex_);
-  for (std::uint64_t round = 0;;) {
-    begun_.wait(lock, [&] { return ended_ || rounds_ > round; });
+  for (;;) {
+    begun_.wait(lock, [&] { return ended_ || next_ < models_.size(); });
     if (ended_) return;
-    round = rounds_;
-    const Task& task = *task_;
-    lock.unlock();
-    call(thread, task);
-    lock.lock();
-    if (--running_ == 0) done_.notify_one();
+    call(lock);
   }
 }
 
-void ModelThreads::call(size_t thread, const Task& task) {
-  try {
-    task(thread);
-  } catch (...) {
-    const std::lock_guard lock(mutex_);
-    if (!failed_) failed_ = std::current_exception();
+void ModelThreads::call(std::unique_lock<std::mutex>& lock) {
+  while (next_ < models_.size()) {
+    const size_t number = order_[next_++];
+    lock.unlock();
+    const Clock::time_point begin = Clock::now();
+    std::exception_ptr failed;
+    try {
+      (*task_)(number);
+    } catch (...) {
+      failed = std::current_exception();
+    }
+    seconds_[number] = seconds_since(begin);
+    lock.lock();
+    if (failed && !failed_) failed_ = failed;
+    if (--left_ == 0) done_.notify_one();
   }
 }
 

@@ -6,7 +6,6 @@
 #include <exception>
 #include <functional>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <vector>
 
@@ -14,32 +13,35 @@
 
 namespace switchyard::planner {
 
-/// A cost model for the calling thread and equal ones for threads of their own: models keep what they have computed,
-/// without locks.
+/// Equal cost models for a few threads. A model is on one thread at a time, as it keeps what it has computed, without
+/// locks.
 class ModelThreads {
  public:
-  explicit ModelThreads(const CostModel& model, std::span<const CostModel* const> others = {});
+  /// threads: with the calling one; as many as there are models do something.
+  explicit ModelThreads(std::vector<const CostModel*> models, size_t threads = 1);
   ~ModelThreads();
   ModelThreads(const ModelThreads&) = delete;
   ModelThreads& operator=(const ModelThreads&) = delete;
 
   size_t count() const { return models_.size(); }
-  /// The model of a thread; 0: the calling one.
-  const CostModel& model(size_t thread) const { return *models_[thread]; }
-  /// Calls task(thread) on each thread and waits for all. What a task throws is thrown here.
+  const CostModel& model(size_t number) const { return *models_[number]; }
+  /// Calls task(number) for each model, on whichever thread is free, and waits for all. What a task throws is thrown
+  /// here.
   using Task = std::function<void(size_t)>;
   void run(const Task& task);
 
  private:
-  void work(size_t thread);
-  void call(size_t thread, const Task& task);
+  void work();
+  /// Calls the tasks that are left.
+  void call(std::unique_lock<std::mutex>& lock);
 
   std::vector<const CostModel*> models_;
+  std::vector<size_t> order_;    // of the tasks: those that took longest the last time come first
+  std::vector<double> seconds_;  // of a model's last task
   std::mutex mutex_;
   std::condition_variable begun_, done_;
   const Task* task_ = nullptr;
-  std::uint64_t rounds_ = 0;
-  size_t running_ = 0;  // threads
+  size_t next_ = 0, left_ = 0;  // tasks: the next one (in order_), and those that have not ended
   bool ended_ = false;
   std::exception_ptr failed_;
   std::vector<std::thread> threads_;

@@ -10,12 +10,12 @@
 #include "base/count_of.hpp"
 #include "base/errors.hpp"
 #include "batch/planner.hpp"
+#include "planner/range_candidates.hpp"
 #include "planner/workload.hpp"
 
 namespace switchyard::planner {
 namespace {
 
-constexpr unsigned kMostThreads = 8;  // threads of a search
 // Where a model fits nowhere, so many times the ranks are tried, unless twice as many need hardly less.
 constexpr int kMostTimes = 64;
 constexpr double kHardlyLess = 0.95;
@@ -62,21 +62,24 @@ Planner::Planner(Request request) : request_(std::move(request)) {
 
 Found Planner::plan(int top, int most_buckets, std::function<double()> spent, std::optional<i64> runners_up,
                     std::function<void(const Choice&)> on_first, double share) const {
-  while (helpers_.size() + 1 < std::min(kMostThreads, std::thread::hardware_concurrency()))
-    helpers_.push_back(std::make_unique<Model>(request_.steps, request_.context, model_->units.codes()));
+  while (equal_.size() + 1 < RangeCandidates::kParts)
+    equal_.push_back(std::make_unique<Model>(request_.steps, request_.context, model_->units.codes()));
   SearchSettings settings{.memory = static_cast<i64>(share * static_cast<double>(memory_)),
                           .most_buckets = most_buckets,
                           .top = top,
+                          .singles = most_buckets == 1 ? 0 : top,
                           .spent = std::move(spent),
                           .runners_up = runners_up,
+                          .of_singles = runners_up ? std::optional(kStepsOfSingles) : std::nullopt,
+                          .threads = std::thread::hardware_concurrency(),
                           .on_first = [&](const Choice& choice) {
                             if (on_first) on_first(merged(choice));
                           }};
-  for (const std::unique_ptr<Model>& helper : helpers_) settings.helpers.push_back(&helper->costs);
+  for (const std::unique_ptr<Model>& one : equal_) settings.equal.push_back(&one->costs);
   Found found = search(model(), shapes_, settings);
   if (found.best.empty()) nothing_fits();
   found.share = share;
-  for (Choice& choice : found.best) choice = merged(std::move(choice));
+  for (Choice& choice : found.best) choice = merged(std::move(choice));  // singles have nothing to merge
   return found;
 }
 

@@ -37,8 +37,9 @@ class Planner {
  public:
   explicit Planner(Request request);
 
-  /// The best plans. most_buckets: 0 for any number. spent, runners_up, on_first: as in SearchSettings. share: of the
-  /// memory that they fill at most.
+  /// The best plans, and as many single strategies, if most_buckets isn't 1. most_buckets: 0 for any number. spent,
+  /// runners_up, on_first: as in SearchSettings; of_singles: is limited where runners_up is. share: of the memory that
+  /// they fill at most.
   /// errors  UserError if nothing fits: what is missing, and the smallest change that would help
   Found plan(int top, int most_buckets = 0, std::function<double()> spent = {}, std::optional<i64> runners_up = {},
              std::function<void(const Choice&)> on_first = {}, double share = 1) const;
@@ -83,7 +84,7 @@ class Planner {
   Request request_;
   i64 memory_;
   std::unique_ptr<Model> model_;
-  mutable std::vector<std::unique_ptr<Model>> helpers_;  // made by the first search
+  mutable std::vector<std::unique_ptr<Model>> equal_;  // made by the first search
   std::vector<Shape> shapes_;
 };
 

@@ -13,21 +13,21 @@ constexpr i64 kDocumentsOfAStep = 16;  // when they are packed
 
 }  // namespace
 
-RangeQueue::RangeQueue(const CostModel& model, const ShapeIndex& shapes, MemoryRoom& room, Range range, Counts& counts)
+RangeQueue::RangeQueue(const CostModel& model, const ShapeIndex& shapes, MemoryRoom& room, Range range, Counts& counts,
+                       Part part)
     : model_(model),
       transfers_(model.transfers()),
       shapes_(shapes),
       room_(room),
       range_(range),
       capacities_(capacities(model, range)),
-      counts_(counts),
-      candidates_(static_cast<size_t>(shapes.placements())) {
-  for (int group = 0; const ShapeIndex::Degrees& degrees : shapes.degrees()) {
-    const int first = degrees.shapes.begin;
+      counts_(counts) {
+  for (int group = part.number; std::cmp_less(group, shapes.degrees().size()); group += part.of) {
+    const ShapeIndex::Span of = shapes.degrees(group).shapes;
     entries_.push_back(
-        {.value = model.rough_bound(shapes.shape(first).placement, range), .first = first, .group = group++});
+        {.value = model.rough_bound(shapes.shape(of.begin).placement, range), .first = of.begin, .group = group});
+    counts_.candidates += of.size() * static_cast<i64>(capacities_.size());
   }
-  counts_.candidates += static_cast<i64>(shapes.size()) * static_cast<i64>(capacities_.size());
   std::ranges::make_heap(entries_, std::greater<>());
 }
 
@@ -56,8 +56,8 @@ bool RangeQueue::pop(Entry& entry) {
   return entry.known == Known::micro_batches;
 }
 
-double RangeQueue::least_of_all() const {
-  double least = this->least();
+double RangeQueue::least_of_options() const {
+  double least = kNever;
   for (const Option& option : options_) least = std::min(least, option.least());
   return least;
 }
@@ -237,13 +237,14 @@ Option RangeQueue::option_of(const Entry& entry) const {
 }
 
 bool RangeQueue::dominated(const Entry& candidate) const {
-  return std::ranges::any_of(candidates_[static_cast<size_t>(placement(candidate))].timed, [&](size_t i) {
-    return options_[i].seconds <= candidate.value && options_[i].memory <= candidate.memory;
-  });
+  const auto known = candidates_.find(placement(candidate));
+  return known != candidates_.end() && std::ranges::any_of(known->second.timed, [&](size_t i) {
+           return options_[i].seconds <= candidate.value && options_[i].memory <= candidate.memory;
+         });
 }
 
 bool RangeQueue::set_aside(const Entry& candidate, i64 memory) {
-  Candidates& others = candidates_of(placement(candidate));
+  Candidates& others = candidates_[placement(candidate)];
   const bool aside = std::ranges::any_of(
       others.untimed, [&](size_t i) { return options_[i].seconds <= candidate.value && options_[i].memory <= memory; });
   if (aside) others.aside.push_back(candidate);
@@ -256,7 +257,7 @@ bool RangeQueue::add(const Entry& entry) {
     return false;
   }
   if (set_aside(entry, entry.memory)) return false;
-  candidates_of(placement(entry)).untimed.push_back(options_.size());
+  candidates_[placement(entry)].untimed.push_back(options_.size());
   options_.push_back(option_of(entry));
   return true;
 }
@@ -273,7 +274,7 @@ void RangeQueue::make_exact(size_t index, double seconds) {
   ++counts_.timed;
   counts_.steps += kStepsOfATime + model_.documents(range_);
   ++times_;
-  Candidates& of_placement = candidates_of(option.placement);
+  Candidates& of_placement = candidates_[option.placement];
   of_placement.timed.push_back(index);
   std::erase(of_placement.untimed, index);
   // Entries that were set aside come back; those that another option still stands for are set aside again.
@@ -297,7 +298,7 @@ void RangeQueue::count_rest(double enough) const {
   };
   for (const Entry& entry : entries_)
     count(entry.least(), entry.known < Known::candidate ? counts_.rough : counts_.bound, number_of(entry));
-  for (const Candidates& of_placement : candidates_)
+  for (const auto& [placement, of_placement] : candidates_)
     for (const Entry& entry : of_placement.aside) count(entry.least(), counts_.bound, 1);
   for (const Option& option : options_)
     if (!option.exact) count(option.least(), counts_.bound, 1);

@@ -1,9 +1,11 @@
 // The candidates of one range of lengths, evaluated only as closely as needed to find the fastest.
 #pragma once
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -20,10 +22,16 @@ struct Option {
   i64 memory = 0;  // bytes of a rank without home
   Shape shape;
   i64 capacity = 0;
-  int placement = 0;  // numbered in the order of shapes
+  int placement = 0;  // as ShapeIndex numbers it
   bool exact = false;
 
   double least() const { return seconds + beyond; }
+};
+
+/// A share of the candidates of a range: those whose degrees have numbers (in the index) that leave the remainder
+/// `number` when divided by `of`.
+struct Part {
+  int number = 0, of = 1;
 };
 
 /// A priority queue of entries by lower bounds on their time. An entry is first all candidates with the same dp, pp and
@@ -34,14 +42,16 @@ struct Option {
 class RangeQueue {
  public:
   /// Shapes and room outlive the queue; queues of one thread may share the room.
-  RangeQueue(const CostModel& model, const ShapeIndex& shapes, MemoryRoom& room, Range range, Counts& counts);
+  RangeQueue(const CostModel& model, const ShapeIndex& shapes, MemoryRoom& room, Range range, Counts& counts,
+             Part part = {});
 
   // A plan with a candidate for all documents has no other phase: here and in open(), its time is with what moves
   // before and after it.
   /// Lower bound on the time of all queued candidates; infinite if there are none.
   double least() const { return entries_.empty() ? std::numeric_limits<double>::infinity() : entries_.front().least(); }
-  /// Lower bound on the time of all candidates.
-  double least_of_all() const;
+  /// The same of all options, and of both.
+  double least_of_options() const;
+  double least_of_all() const { return std::min(least(), least_of_options()); }
   /// Time of the quickest candidate whose time is known; infinite if none is.
   double quickest() const { return quickest_; }
   /// Evaluates the entry with the lowest bound more closely: a placement is replaced by its candidates, a candidate
@@ -59,8 +69,6 @@ class RangeQueue {
   void count_rest(double enough = 0) const;
   /// Number of options that were made exact.
   size_t timed() const { return times_; }
-  /// Numbers of placements are less.
-  int placements() const { return shapes_.placements(); }
 
  private:
   enum class Known { degrees, plain, packed_plain, layers, packed_layers, candidate, micro_batches };
@@ -95,7 +103,6 @@ class RangeQueue {
     shape.placement.zero = entry.zero;
     return shape;
   }
-  Candidates& candidates_of(int placement) { return candidates_[static_cast<size_t>(placement)]; }
   int placement(const Entry& entry) const { return shapes_.placement(entry.first, entry.zero); }
   bool has_longest() const { return range_.hi == static_cast<int>(model_.bounds().size()); }
   /// Whether a plan with a candidate has no other phase.
@@ -133,8 +140,8 @@ class RangeQueue {
   std::vector<Option> options_;
   size_t times_ = 0;
   double quickest_ = std::numeric_limits<double>::infinity();
-  double opened_ = 0;                   // the most that open() was asked for
-  std::vector<Candidates> candidates_;  // of each placement
+  double opened_ = 0;                               // the most that open() was asked for
+  std::unordered_map<int, Candidates> candidates_;  // by placement
   PackedBounds packed_plain_, packed_;
   // By shape and capacity: candidates whose time is known in part.
   std::map<std::pair<int, i64>, CostModel::ReplicaTimes> begun_;

@@ -25,9 +25,8 @@ constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
-constexpr size_t kEntriesOfARound = 256;  // of a range
-constexpr int kLoadOfAll = 4;       // of a thread with the range of all documents, about, where that of others is 1
-constexpr double kRound = 1.01;     // by which a round raises what a plan takes at least
+constexpr size_t kEntriesOfARound = 256;  // of a part of a range
+constexpr double kRound = 1.003;          // by which a round raises what a plan takes at least
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
@@ -50,26 +49,36 @@ class Search {
         ranges_{levels_, {}},
         counts_(threads.count()),
         plans_(model_, ranges_, settings_, stop_, counts_.front()) {
-    ranges_.queues.resize(ranges_.slots());
-    owned_.resize(threads.count());
-    for (size_t thread = 0; thread < threads.count(); ++thread)
-      rooms_.push_back(std::make_unique<MemoryRoom>(threads.model(thread), shapes, settings.memory));
-    std::vector<int> load(threads.count());
+    ranges_.candidates.resize(ranges_.slots());
+    for (size_t number = 0; number < threads.count(); ++number)
+      rooms_.push_back(std::make_unique<MemoryRoom>(threads.model(number), shapes, settings.memory));
     for_ranges([&](Range range) {
       const bool possible = settings.most_buckets != 1 || range == Range{0, levels_};
       if (!possible || !model_.any(range)) return;
-      const auto least = std::ranges::min_element(load);
-      *least += range == Range{0, levels_} ? kLoadOfAll : 1;
-      const auto thread = static_cast<size_t>(least - load.begin());
-      const CostModel& model = threads.model(thread);
-      owned_[thread].push_back(range);
-      ranges_.queues[slot(range)] =
-          std::make_unique<RangeQueue>(model, shapes, *rooms_[thread], range, counts_[thread]);
+      std::vector<std::unique_ptr<RangeQueue>> parts;
+      for (int part = 0; part < RangeCandidates::kParts; ++part) {
+        const size_t model = static_cast<size_t>(part) % threads.count();
+        parts.push_back(std::make_unique<RangeQueue>(threads.model(model), shapes, *rooms_[model], range,
+                                                     counts_[model], Part{part, RangeCandidates::kParts}));
+      }
+      ranges_.candidates[slot(range)] = std::make_unique<RangeCandidates>(std::move(parts), shapes.placements());
     });
   }
 
   /// A plan that the search need not find.
-  void begin_with(const Choice& choice) { keep(Choice(choice)); }
+  void begin_with(Choice choice) { keep(std::move(choice)); }
+
+  /// Nothing if nothing fits; otherwise a plan that is nearly the best, as bounds on plans in which nothing moves have
+  /// it, and single strategies.
+  std::vector<Choice> nearly_best() {
+    settings_.top = 1;
+    find_single();
+    settle_relaxed();
+    std::vector<Choice> plans = found_.best;
+    if (settings_.singles > 0) find_singles();
+    std::ranges::move(found_.singles, std::back_inserter(plans));
+    return plans;
+  }
 
   // The best plan comes first: those after it leave less to be pruned.
   Found run() {
@@ -80,14 +89,14 @@ class Search {
     if (!found_.best.empty() && found_.proven) found_.least = found_.best.front().seconds;
     if (wanted_ > 1 && found_.proven && !found_.best.empty()) {
       settings_.top = wanted_;
-      first_known_ = true;
       if (settings_.on_first) settings_.on_first(found_.best.front());
-      most_steps_ = steps() + settings_.runners_up.value_or(0);
+      limit_steps(settings_.runners_up);
       const double least = found_.least;
       keep_others_like(Choice(found_.best.front()));
       find(least);
       found_.least = least;
     }
+    if (settings_.singles > 0) find_singles();
     count_rest();
     for (const Counts& counts : counts_) found_.counts += counts;
     return std::move(found_);
@@ -114,14 +123,14 @@ class Search {
   void count_rest() {
     cover_ranges();
     for_ranges([&](Range range) {
-      if (const RangeQueue* q = queue(range))
-        q->count_rest(found_.proven ? 0 : enough() - least_finish_ - rest_of(range));
+      if (const RangeCandidates* of = candidates(range))
+        of->count_rest(found_.proven ? 0 : enough() - least_finish_ - rest_of(range));
     });
   }
 
   size_t slot(Range range) const { return ranges_.slot(range); }
-  RangeQueue* queue(Range range) const {
-    return single_ && range != Range{0, levels_} ? nullptr : ranges_.queue(range);
+  RangeCandidates* candidates(Range range) const {
+    return single_ && range != Range{0, levels_} ? nullptr : ranges_.of(range);
   }
   template <class Visit>
   void for_ranges(Visit visit) const {
@@ -137,7 +146,7 @@ class Search {
       for (int lo = 0; lo + length <= levels_; ++lo) {
         const Range range{lo, lo + length};
         double& least = cover_[slot(range)];
-        if (queue(range)) least = least_[slot(range)] = queue(range)->least_of_all();
+        if (candidates(range)) least = least_[slot(range)] = candidates(range)->least_of_all();
         for (int middle = lo + 1; middle < range.hi; ++middle)
           least = std::min(least, cover({lo, middle}) + cover({middle, range.hi}));
       }
@@ -146,7 +155,7 @@ class Search {
 
   // Ranges of the best plan if nothing moved.
   void path(Range range, std::vector<Range>& into) const {
-    if (queue(range) && least_[slot(range)] <= cover(range)) return into.push_back(range);
+    if (candidates(range) && least_[slot(range)] <= cover(range)) return into.push_back(range);
     for (int middle = range.lo + 1; middle < range.hi; ++middle)
       if (cover({range.lo, middle}) + cover({middle, range.hi}) <= cover(range)) {
         path({range.lo, middle}, into);
@@ -154,14 +163,32 @@ class Search {
       }
   }
 
-  // Whether another candidate of the range may be much quicker than those whose time is known.
-  static bool unsettled(const RangeQueue& q) {
-    return q.least() <= q.least_of_all() && q.least() * kSettled < q.quickest();
+  // Calls task(part, range) for each part of each range; whether it said so of any.
+  template <class Task>
+  bool any_part(Task task) {
+    std::vector<char> any(threads_.count(), 0);
+    threads_.run([&](size_t model) {
+      for_ranges([&](Range range) {
+        for (size_t part = model; candidates(range) && part < RangeCandidates::kParts; part += threads_.count())
+          if (task(candidates(range)->part(part), range)) any[model] = 1;
+      });
+    });
+    for_ranges([&](Range range) {
+      if (candidates(range)) candidates(range)->list();
+    });
+    return std::ranges::count(any, 1) > 0;
   }
 
-  // Raises the bound on that plan: looks closer at every range that it may have, each on its thread, until it takes
-  // longer with any of them, or the quickest candidates of those it has are nearly known. Rounds, in which bounds rise
-  // together, are the same with any number of threads.
+  // Seconds below which another candidate of the range, if there is one, may be much quicker than those whose time is
+  // known.
+  template <class Candidates>
+  static double unsettled(const Candidates& of) {
+    return std::min(of.quickest() / kSettled, of.least_of_options());
+  }
+
+  // Raises the bound on that plan: looks closer at every range that it may have, until it takes longer with any of
+  // them, or the quickest candidates of those it has are nearly known. Rounds, in which bounds rise together, are the
+  // same with any number of threads.
   void settle_all() {
     std::mutex mutex;
     const auto stop = [&] {
@@ -171,15 +198,15 @@ class Search {
     for (bool more = true; more && !stop_();) {
       cover_ranges();
       const double level = std::min(kRound * cover({0, levels_}), enough() - least_finish_);
-      std::vector<char> any(threads_.count(), 0);
-      threads_.run([&](size_t thread) {
-        for (const Range range : owned_[thread])
-          for (RangeQueue* q = queue(range); q && unsettled(*q) && q->least() + rest_of(range) < level && !stop();) {
-            q->refine();
-            any[thread] = 1;
-          }
+      std::vector<double> most(ranges_.slots(), 0);
+      for_ranges([&](Range range) {
+        if (candidates(range)) most[slot(range)] = std::min(level - rest_of(range), unsettled(*candidates(range)));
       });
-      more = std::ranges::count(any, 1) > 0;
+      more = any_part([&](RangeQueue& part, Range range) {
+        bool any = false;
+        for (; part.least() < std::min(most[slot(range)], unsettled(part)) && !stop(); any = true) part.refine();
+        return any;
+      });
     }
   }
 
@@ -202,6 +229,26 @@ class Search {
     single_ = false;
   }
 
+  // Bounds that are known already say much of them, too.
+  void find_singles() {
+    Found all = std::exchange(found_, {});
+    std::erase_if(of_key_, [](const auto& of) { return of.second.phases.size() > 1; });
+    settings_.top = wanted_ = settings_.singles;
+    list_best();
+    single_ = singles_last_ = true;
+    stopped_ = false;
+    limit_steps(settings_.of_singles);
+    find(settle_relaxed() + least_finish_);
+    single_ = false;
+    all.singles = std::move(found_.best);
+    found_ = std::move(all);
+  }
+
+  // From now on work is limited, and not time; nothing: as before.
+  void limit_steps(std::optional<i64> most) {
+    if (most) most_steps_ = steps() + *most;
+  }
+
   // First plans: on each range the quickest option that is known, if it fits beside home. Ranges rise.
   void keep_relaxed(const std::vector<Range>& ranges) {
     if (settings_.most_buckets > 0 && std::cmp_greater(ranges.size(), settings_.most_buckets)) return;
@@ -210,17 +257,18 @@ class Search {
       i64 room = settings_.memory == 0 ? std::numeric_limits<i64>::max() : settings_.memory;
       for (size_t i = 0; i < ranges.size(); ++i) {
         const Range range = i == 0 ? ranges.back() : ranges[i - 1];  // the published order
-        const std::vector<Option>& options = queue(range)->options();
+        const RangeCandidates& all = *candidates(range);
         std::optional<size_t> quickest;
-        for (size_t option = 0; option < options.size(); ++option) {
-          const Home home{options[option].shape.placement, zero};
-          if (options[option].exact && (i > 0 ? options[option].memory <= room : fits(options[option], home)) &&
-              (!quickest || options[option].least() < options[*quickest].least()))
-            quickest = option;
+        for (size_t number = 0; number < all.size(); ++number) {
+          const Option& one = all.option(number);
+          const Home home{one.shape.placement, zero};
+          if (one.exact && (i > 0 ? one.memory <= room : fits(one, home)) &&
+              (!quickest || one.least() < all.option(*quickest).least()))
+            quickest = number;
         }
         if (!quickest) break;
         draft.steps.push_back({range, *quickest});
-        const Home home{options[*quickest].shape.placement, zero};
+        const Home home{all.option(*quickest).shape.placement, zero};
         if (i == 0 && zero == 0 && !home.copies()) break;
         if (i == 0 && settings_.memory > 0) room -= model_.home_bytes(home);
       }
@@ -244,11 +292,12 @@ class Search {
     const Range longest = best.longest().range;
     Draft draft{{}, 1, 0};
     for (const Phase& phase : best.phases) {
+      const RangeCandidates& of = *candidates(phase.range);
+      size_t number = 0;
       const auto same = [&](const Option& one) { return one.shape == phase.shape && one.capacity == phase.capacity; };
-      const auto& options = queue(phase.range)->options();
-      const auto found = std::ranges::find_if(options, same);
-      if (found == options.end()) return;  // it was not found by this search
-      draft.steps.push_back({phase.range, static_cast<size_t>(found - options.begin())});
+      while (number < of.size() && !same(of.option(number))) ++number;
+      if (number == of.size()) return;  // it was not found by this search
+      draft.steps.push_back({phase.range, number});
     }
     for (const size_t index : quickest_of_each_key(longest)) {
       if (stop_()) return;
@@ -267,16 +316,16 @@ class Search {
     std::vector<size_t> quickest;
     for (double further = kDeeper; further < kFurthest && std::cmp_less(quickest.size(), 2 * wanted_) && !stop_();
          further *= 2) {
-      const double most = (1 + further) * queue(range)->least_of_all();
-      for (bool left = true; left && !stop_();) left = !queue(range)->open(most, kEntriesOfARound);
-      const std::vector<Option>& options = queue(range)->options();
-      std::vector<size_t> all(options.size());
+      RangeCandidates& of = *candidates(range);
+      const double most = (1 + further) * of.least_of_all();
+      for (bool left = true; left && !stop_();) left = !of.open(most, kEntriesOfARound);
+      std::vector<size_t> all(of.size());
       std::iota(all.begin(), all.end(), size_t{0});
-      std::ranges::stable_sort(all, {}, [&](size_t index) { return options[index].least(); });
+      std::ranges::stable_sort(all, {}, [&](size_t index) { return of.option(index).least(); });
       std::set<PlanKey> keys;
       quickest.clear();
       for (const size_t index : all)
-        if (keys.insert(key_of(model_, range, options[index].shape.placement)).second) quickest.push_back(index);
+        if (keys.insert(key_of(model_, range, of.option(index).shape.placement)).second) quickest.push_back(index);
     }
     if (std::cmp_greater(quickest.size(), 2 * wanted_)) quickest.resize(static_cast<size_t>(2 * wanted_));
     return quickest;
@@ -285,24 +334,19 @@ class Search {
   // Seconds that all other ranges take at least, in a plan that has the range as a bucket.
   double rest_of(Range range) const { return cover({0, range.lo}) + cover({range.hi, levels_}); }
 
-  // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others. Each
-  // range has its thread. Whether to stop is asked between rounds, which are the same with any number of threads.
+  // Makes options of all candidates that a plan of at most `limit` seconds may have; whether there are no others.
+  // Whether to stop is asked between rounds, which are the same with any number of threads.
   bool open_up_to(double limit) {
     cover_ranges();
-    for (bool left = true; left && !stop_();) {
-      std::vector<char> more(threads_.count(), 0);
-      threads_.run([&](size_t thread) {
-        for (const Range range : owned_[thread])
-          if (RangeQueue* q = queue(range); q && !q->open(limit - least_finish_ - rest_of(range), kEntriesOfARound))
-            more[thread] = 1;
+    for (bool left = true; left && !stop_();)
+      left = any_part([&](RangeQueue& part, Range range) {
+        return !part.open(limit - least_finish_ - rest_of(range), kEntriesOfARound);
       });
-      left = std::ranges::count(more, 1) > 0;
-    }
     cover_ranges();
     bool all = true;
     std::vector<double> others(ranges_.slots(), kNever);
     for_ranges([&](Range range) {
-      all = all && (!queue(range) || queue(range)->least() == kNever);
+      all = all && (!candidates(range) || candidates(range)->least() == kNever);
       others[slot(range)] = rest_of(range);
     });
     plans_.open(std::move(others));
@@ -323,10 +367,12 @@ class Search {
     std::vector<Start> starts;
     for (int lo = 0; lo < levels_; ++lo) {
       const Range range{lo, levels_};
-      if (!queue(range)) continue;
-      std::vector<Start> of(static_cast<size_t>(queue(range)->placements() * kZeros));
-      for (const Option& option : queue(range)->options())
+      const RangeCandidates* all = candidates(range);
+      if (!all) continue;
+      std::vector<Start> of(static_cast<size_t>(all->placements() * kZeros));
+      for (size_t number = 0; number < all->size(); ++number)
         for (int zero = 0; zero < kZeros; ++zero) {
+          const Option& option = all->option(number);
           const Home home{option.shape.placement, zero};
           if (!fits(option, home) || (zero == 0 && !home.copies())) continue;
           Start& start = of[static_cast<size_t>(option.placement * kZeros + zero)];
@@ -342,7 +388,7 @@ class Search {
     return starts;
   }
 
-  const Option& option(const Step& step) const { return queue(step.range)->options()[step.option]; }
+  const Option& option(const Step& step) const { return candidates(step.range)->option(step.option); }
   bool fits(const Option& option, const Home& home) const {
     return settings_.memory == 0 || option.memory + model_.home_bytes(home) <= settings_.memory;
   }
@@ -406,20 +452,20 @@ class Search {
     bool any = false;
     for (const Step& step : draft.steps)
       if (!option(step).exact) {
-        queue(step.range)->time(step.option);
+        candidates(step.range)->time(step.option);
         any = true;
       }
     return any;
   }
 
   size_t quickest(const Start& start) const {
-    const std::vector<Option>& options = queue(start.range)->options();
-    size_t quickest = options.size();
-    for (size_t i = 0; i < options.size(); ++i) {
-      if (options[i].placement != start.placement ||
-          (quickest < options.size() && options[i].seconds >= options[quickest].seconds))
+    const RangeCandidates& all = *candidates(start.range);
+    size_t quickest = all.size();
+    for (size_t i = 0; i < all.size(); ++i) {
+      const Option& one = all.option(i);
+      if (one.placement != start.placement || (quickest < all.size() && one.seconds >= all.option(quickest).seconds))
         continue;
-      if (fits(options[i], {options[i].shape.placement, start.zero})) quickest = i;
+      if (fits(one, {one.shape.placement, start.zero})) quickest = i;
     }
     return quickest;
   }
@@ -474,22 +520,19 @@ class Search {
   Found found_;
   // Not before there is a plan.
   std::function<bool()> stop_ = [this] {
-    const bool limited = settings_.runners_up && first_known_;
-    const bool said =
-        !found_.best.empty() && (limited ? steps() >= most_steps_ : settings_.spent && settings_.spent() >= 1);
-    return stopped_ = stopped_ || said;
+    const bool said = most_steps_ ? steps() >= *most_steps_ : settings_.spent && settings_.spent() >= 1;
+    return stopped_ = stopped_ || (said && (singles_last_ || !found_.best.empty()));
   };
   std::map<PlanKey, Choice> of_key_;                // the best one known
-  std::vector<std::unique_ptr<MemoryRoom>> rooms_;  // of each thread
+  std::vector<std::unique_ptr<MemoryRoom>> rooms_;  // of each model
   Ranges ranges_;
-  std::vector<Counts> counts_;             // of each thread
-  std::vector<std::vector<Range>> owned_;  // of each thread
+  std::vector<Counts> counts_;  // of each model
   HomePlans plans_;
   std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;
   bool single_ = false;  // only one strategy for all documents is looked for
-  bool first_known_ = false;
-  i64 most_steps_ = 0;  // from then on
+  bool singles_last_ = false;
+  std::optional<i64> most_steps_;
   bool stopped_ = false;
 };
 
@@ -555,21 +598,25 @@ double step_seconds(const CostModel& model, const Transfers& transfers, const Ch
 // The best plan of the usual part is often nearly the best of all: with it little else is looked at, and where time is
 // short it stands.
 Found search(const CostModel& model, const std::vector<Shape>& shapes, const SearchSettings& settings) {
-  ModelThreads threads(model, settings.helpers);
+  std::vector<const CostModel*> models{&model};
+  models.insert(models.end(), settings.equal.begin(), settings.equal.end());
+  ModelThreads threads(std::move(models), settings.threads);
   const bool by_ranks = model.units().shares_rise();
-  std::optional<Choice> begin;
+  std::vector<Choice> begin;
   if (shapes.size() > settings.many) {
     std::vector<Shape> usual;
     std::ranges::copy_if(shapes, std::back_inserter(usual), is_usual);
-    SearchSettings first{.memory = settings.memory, .most_buckets = settings.most_buckets};
+    SearchSettings first{.memory = settings.memory,
+                         .most_buckets = settings.most_buckets,
+                         .singles = settings.singles,
+                         .of_singles = settings.of_singles};
     if (settings.spent) first.spent = [&] { return 2 * settings.spent(); };
     const ShapeIndex index(usual, by_ranks);
-    const Found found = Search(threads, index, first).run();
-    if (!found.best.empty()) begin = found.best.front();
+    begin = Search(threads, index, first).nearly_best();
   }
   const ShapeIndex index(shapes, by_ranks);
   Search all(threads, index, settings);
-  if (begin) all.begin_with(*begin);
+  for (Choice& choice : begin) all.begin_with(std::move(choice));
   return all.run();
 }
 

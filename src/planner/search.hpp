@@ -57,22 +57,26 @@ PlanKey key_of(const CostModel& model, const Choice& choice);
 /// make another plan.
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
-/// Work on the plans after the first one, in steps (as in Counts), with which a command looks for them.
-inline constexpr i64 kStepsOfRunnersUp = 100000;
+/// Work on the plans after the first one, and on the best single strategies, in steps (as in Counts), with which a
+/// command looks for them.
+inline constexpr i64 kStepsOfRunnersUp = 100000, kStepsOfSingles = 2000000;
 
 /// spent: share of what it may take that the search has taken, called repeatedly; from 1 on the search ends with the
-/// best plan so far, as soon as there is one. runners_up: limit of the work on the plans after the first, in steps.
-/// With it these plans are the same on every machine: `spent` is called until the first is known, and no more. many: a
-/// space of more shapes is searched first in its usual part, in half of the time at most. helpers: models equal to the
-/// search's, each for a thread that computes bounds beside it; they change no result.
+/// best plan so far, as soon as there is one. runners_up, of_singles: limits of the work on the plans after the first,
+/// and on single strategies, in steps. With them these plans are the same on every machine: `spent` is called until the
+/// first is known, and no more. many: a
+/// space of more shapes is searched first in its usual part, in half of the time at most. equal: models that are equal
+/// to the search's, so that more threads can compute bounds; neither these nor their number change a result.
 struct SearchSettings {
   i64 memory = 0;        // bytes of a rank; 0: no limit
   int most_buckets = 0;  // 0: as many as there are bounds
   int top = 1;  // number of plans to return: the best of each key, except those with the same degrees as a faster one
+  int singles = 0;  // number of single strategies to return, whether they are among these plans or not
   std::function<double()> spent{};
-  std::optional<i64> runners_up{};
+  std::optional<i64> runners_up{}, of_singles{};
   size_t many = 20000;
-  std::vector<const CostModel*> helpers{};
+  std::vector<const CostModel*> equal{};
+  size_t threads = 1;
   /// Called once with the best plan, when it is known to be that and the others are searched for.
   std::function<void(const Choice&)> on_first{};
 };
@@ -80,6 +84,7 @@ struct SearchSettings {
 struct Found {
   std::vector<Choice>
       best;  // best first; fewer than `top` if there are no more or the search was stopped; empty: nothing fits
+  std::vector<Choice> singles;  // the best that have one strategy for all documents; empty: none that is known fits
   Counts counts;
   double least = 0;    // lower bound on the seconds of any plan
   bool proven = true;  // the first of `best` is optimal; false: the search was stopped before that was known

@@ -21,6 +21,7 @@ class Machine {
              .mbs = mbs_,
              .chunks = pipeline.chunks,
              .placement = pipeline.placement};
+    wakes_.assign(static_cast<size_t>(pipeline.stages), 0);
     for (int stage = 0; stage < pipeline.stages; ++stage) {
       stages_.push_back({});
       for (int chunk = 0; chunk < pipeline.chunks; ++chunk)
@@ -43,14 +44,14 @@ class Machine {
 
   std::optional<Scheduled> run() {
     for (;;) {
-      const auto next = std::ranges::min_element(stages_, {}, &Stage::wakes);
-      if (next->wakes == kNever) break;
-      const double now = next->wakes;
-      const int stage = static_cast<int>(next - stages_.begin());
+      const auto next = std::ranges::min_element(wakes_);
+      if (*next == kNever) break;
+      const double now = *next;
+      const int stage = static_cast<int>(next - wakes_.begin());
       if (const auto choice = choose(stage, now)) {
         if (!start(stage, *choice, now)) return std::nullopt;
       } else {
-        next->wakes = next_arrival(stage, now);
+        *next = next_arrival(stage, now);
       }
     }
     Length length;
@@ -76,8 +77,8 @@ class Machine {
     double next_gradient() const { return b < f ? gradient_at[static_cast<size_t>(b)] : kNever; }
   };
   struct Stage {
-    double wakes = 0, first = 0, free = 0, left = 0;  // left: work to do
-    int held = 0;                                     // activations
+    double first = 0, free = 0, left = 0;  // left: work to do
+    int held = 0;                          // activations
     bool begun = false;
     Pass last = Pass::B;
   };
@@ -164,7 +165,7 @@ class Machine {
     const double time = pass == Pass::F ? p.forward : pass == Pass::W ? p.weight : p.gradient, end = now + time;
     if (!std::exchange(s.begun, true)) s.first = now;
     made_.order[static_cast<size_t>(stage)].push_back({pass, choice.chunk, mb});
-    s.wakes = s.free = end;
+    wakes_[static_cast<size_t>(stage)] = s.free = end;
     s.left = std::max(0.0, s.left - time * (1 + 1e-12));  // rounding never ends a schedule that is in time
     if (pass == Pass::F) ++s.held;
     if (pass == Pass::W) --s.held;
@@ -185,8 +186,8 @@ class Machine {
     Position& p = positions_[static_cast<size_t>(to)];
     const double arrival = end + (p.stage == stage ? 0.0 : pipeline_.costs.send.count);
     (forward ? p.input_at : p.gradient_at)[static_cast<size_t>(mb)] = arrival;
-    Stage& receiver = at(p.stage);
-    if (receiver.wakes > arrival) receiver.wakes = std::max(arrival, receiver.free);
+    double& wakes = wakes_[static_cast<size_t>(p.stage)];
+    if (wakes > arrival) wakes = std::max(arrival, at(p.stage).free);
   }
 
   const Pipeline& pipeline_;
@@ -197,6 +198,7 @@ class Machine {
   std::vector<int> where_;
   std::vector<Position> positions_;
   std::vector<Stage> stages_;
+  std::vector<double> wakes_;  // by stage
 };
 
 }  // namespace

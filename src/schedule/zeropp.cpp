@@ -29,19 +29,21 @@ class Machine {
   Machine(const Pipeline& pipeline, int every, const WeightRule& rule)
       : pipeline_(pipeline), every_(every), rule_(rule), stages_(static_cast<size_t>(pipeline.stages)) {
     made_ = {.order = Order(stages_.size()), .mbs = pipeline.mbs, .chunks = pipeline.chunks};
+    wakes_.assign(stages_.size(), 0);
     const auto mbs = static_cast<size_t>(pipeline.mbs);
     input_at_.assign(static_cast<size_t>(pipeline.positions()), std::vector<double>(mbs, kNever));
     gradient_at_ = input_at_;
     std::ranges::fill(input_at_[0], 0.0);
   }
 
-  Schedule run() {
+  // Nothing if it takes longer than `most`.
+  std::optional<Schedule> run(double most) {
     for (;;) {
-      const auto next = std::ranges::min_element(stages_, {}, &Stage::wakes);
-      if (next->wakes == kNever) break;
-      const int stage = static_cast<int>(next - stages_.begin());
-      const double now = next->wakes;
-      next->wakes = kNever;
+      const auto next = std::ranges::min_element(wakes_);
+      if (*next == kNever) break;
+      if (*next > most) return std::nullopt;
+      const int stage = static_cast<int>(next - wakes_.begin());
+      const double now = std::exchange(*next, kNever);
       if (const auto item = choose(stage, now)) start(stage, *item, now);
     }
     return std::move(made_);
@@ -51,7 +53,7 @@ class Machine {
   // step: of the block that begins with micro-batch `first`: 0 ... chunks - 2 are forward passes of a chunk, chunks - 1
   // both passes of the last one, those behind it gradients of the others. f, b: items of the step that ran.
   struct Stage {
-    double wakes = 0, free = 0;
+    double free = 0;
     int first = 0, step = 0, f = 0, b = 0;
     std::deque<Item> weights{};  // to come
   };
@@ -101,7 +103,7 @@ class Machine {
       const double time = pipeline_.costs.of(Pass::W, position(stage, weight.chunk)).count;
       if (coming >= now + rule_.hold * time) return weight;
     }
-    s.wakes = coming;
+    wakes_[static_cast<size_t>(stage)] = coming;
     return std::nullopt;
   }
 
@@ -110,7 +112,7 @@ class Machine {
     const int here = position(stage, item.chunk);
     const double end = now + pipeline_.costs.of(item.pass, here).count;
     made_.order[static_cast<size_t>(stage)].push_back(item);
-    s.wakes = s.free = end;
+    wakes_[static_cast<size_t>(stage)] = s.free = end;
     if (item.pass == Pass::W) return s.weights.pop_front();
     if (item.pass == Pass::B) s.weights.push_back({Pass::W, item.chunk, item.mb});
     ++(item.pass == Pass::F ? s.f : s.b);
@@ -124,8 +126,8 @@ class Machine {
     const int target = stage_of(pipeline_.placement, pipeline_.stages, to);
     const double arrival = end + (target == stage ? 0.0 : pipeline_.costs.send.count);
     (item.pass == Pass::F ? input_at_ : gradient_at_)[static_cast<size_t>(to)][mb] = arrival;
-    Stage& receiver = stages_[static_cast<size_t>(target)];
-    if (receiver.wakes > arrival) receiver.wakes = std::max(arrival, receiver.free);
+    double& wakes = wakes_[static_cast<size_t>(target)];
+    if (wakes > arrival) wakes = std::max(arrival, stages_[static_cast<size_t>(target)].free);
   }
 
   const Pipeline& pipeline_;
@@ -133,6 +135,7 @@ class Machine {
   const WeightRule rule_;
   Schedule made_;
   std::vector<Stage> stages_;
+  std::vector<double> wakes_;                                // by stage
   std::vector<std::vector<double>> input_at_, gradient_at_;  // [position][micro-batch]: when F, B may start
 };
 
@@ -146,15 +149,19 @@ Schedule zeropp(int stages, int mbs, int chunks, int every, const Costs& costs) 
   std::optional<Scheduled> best;
   using Keep = WeightRule::Keep;
   constexpr double kGain = 5e-13;  // above rounding
+  const Length least = least_length(pipeline, std::numeric_limits<int>::max());
   for (const Keep keep : {Keep::two_for_each_stage_before, Keep::all})
     for (const double hold : {0.0, 0.5, 1.0}) {
-      Schedule made = Machine(pipeline, every, {keep, hold}).run();
-      const Length length = length_of(pipeline, made);
+      if (best && best->length <= least) break;
+      std::optional<Schedule> made =
+          Machine(pipeline, every, {keep, hold}).run(best ? best->length.makespan.count * (1 + kGain) : kNever);
+      if (!made) continue;
+      const Length length = length_of(pipeline, *made);
       if (best && length.makespan > best->length.makespan * (1 - kGain) &&
           (length.makespan > best->length.makespan * (1 + kGain) ||
            length.longest_stage > best->length.longest_stage * (1 - kGain)))
         continue;
-      best = Scheduled{std::move(made), length};
+      best = Scheduled{*std::move(made), length};
     }
   return std::move(best->schedule);
 }

@@ -13,6 +13,40 @@ double packed_layers(const CostModel& model, const Shape& shape, i64 capacity, R
   return model.packed_layers_bounds(shape, std::vector{&shape}, capacity, range).front();
 }
 
+// What is known of earlier limits helps later ones, and changes nothing.
+TEST(CostBounds, times_up_to_a_limit_are_the_times_or_bounds_above_it) {
+  int exact = 0, bounds = 0, waiting = 0;
+  for (unsigned seed = 1; seed <= kProblems; ++seed) {
+    SmallProblem p(seed);
+    const Range range{static_cast<int>(seed % p.model.bounds().size()), static_cast<int>(p.model.bounds().size())};
+    if (!p.model.any(range)) continue;
+    for (Shape shape : p.shapes)
+      for (const i64 capacity : capacities(p.model, range))
+        for (bool more = true; more;) {
+          const std::string text = fmt::format("seed {}, {}, {} tokens", seed, to_string(shape), capacity);
+          const double seconds = p.model.seconds(shape, capacity, range);
+          CostModel::ReplicaTimes known;
+          for (const double share : {0.5, 0.9, 0.99, 1.0, 2.0}) {
+            const double most = share * seconds, found = p.model.seconds_up_to(most, known, shape, capacity, range);
+            if (found > most)
+              EXPECT_LE(found, seconds * (1 + 1e-12)) << text << ", up to " << share;
+            else
+              EXPECT_EQ(found, seconds) << text << ", up to " << share;
+            (found > most ? bounds : exact) += 1;
+            EXPECT_FALSE(share > 1 && found > most) << text;
+          }
+          waiting += shape.placement.tied() > 1;
+          const std::optional<Placement> next = cut_further(shape.placement);
+          more = next.has_value();
+          if (more) shape.placement = *next;
+        }
+  }
+  if (kProblems < 10) return;
+  EXPECT_GT(exact, 1000);
+  EXPECT_GT(bounds, 1000);
+  EXPECT_GT(waiting, 100);
+}
+
 TEST(CostBounds, are_below_the_times_they_stand_for) {
   int rings = 0, cut = 0, blockwise = 0, less = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {

@@ -24,19 +24,23 @@ struct Case {
     std::ranges::sort(problem.shapes);
     index.emplace(problem.shapes, problem.units.shares_rise());
     room.emplace(problem.model, *index, problem.settings.memory);
-    ranges.queues.resize(ranges.slots());
+    ranges.candidates.resize(ranges.slots());
     for (int lo = 0; lo < ranges.levels; ++lo)
       for (int hi = lo + 1; hi <= ranges.levels; ++hi)
         if (problem.model.any({lo, hi})) {
-          auto& queue = ranges.queues[ranges.slot({lo, hi})];
-          queue = std::make_unique<RangeQueue>(problem.model, *index, *room, Range{lo, hi}, counts);
-          queue->open(std::numeric_limits<double>::max());
-          for (size_t option = 0; option < queue->options().size(); ++option) queue->time(option);
+          std::vector<std::unique_ptr<RangeQueue>> parts;
+          for (const int part : {0, 1})
+            parts.push_back(
+                std::make_unique<RangeQueue>(problem.model, *index, *room, Range{lo, hi}, counts, Part{part, 2}));
+          auto& all = ranges.candidates[ranges.slot({lo, hi})];
+          all = std::make_unique<RangeCandidates>(std::move(parts), index->placements());
+          all->open(std::numeric_limits<double>::max(), std::numeric_limits<size_t>::max());
+          for (size_t option = 0; option < all->size(); ++option) all->time(option);
         }
     plans.open(std::vector<double>(ranges.slots(), 0));
   }
   bool fits(const Step& first, int zero, const Step& step) const {
-    const auto of = [&](const Step& one) { return ranges.queue(one.range)->options()[one.option]; };
+    const auto of = [&](const Step& one) { return ranges.of(one.range)->option(one.option); };
     return problem.settings.memory == 0 ||
            of(step).memory + problem.model.home_bytes({of(first).shape.placement, zero}) <= problem.settings.memory;
   }
@@ -46,8 +50,7 @@ struct Case {
     if (level == longest.range.lo) return best_order(draft);
     double least = kEndless;
     for (int next = level + 1; next <= longest.range.lo; ++next)
-      for (size_t option = 0; ranges.queue({level, next}) && option < ranges.queue({level, next})->options().size();
-           ++option) {
+      for (size_t option = 0; ranges.of({level, next}) && option < ranges.of({level, next})->size(); ++option) {
         if (!fits(longest, draft.zero, {{level, next}, option})) continue;
         draft.steps.push_back({{level, next}, option});
         least = std::min(least, best(draft, next));
@@ -77,8 +80,7 @@ TEST(HomePlans, of_a_home_are_the_best_of_all_ways_to_go_on) {
     Case one(seed);
     for (int lo = 0; lo < one.ranges.levels; ++lo) {
       const Range range{lo, one.ranges.levels};
-      for (size_t option = 0;
-           one.ranges.queue(range) && option < std::min<size_t>(2, one.ranges.queue(range)->options().size());
+      for (size_t option = 0; one.ranges.of(range) && option < std::min<size_t>(2, one.ranges.of(range)->size());
            ++option) {
         const Step first{range, option};
         const int zero = static_cast<int>(seed % 2);
@@ -107,7 +109,7 @@ TEST(HomePlans, end_when_asked_to) {
   ASSERT_GT(one.ranges.levels, 1);
   for (int lo = 1; lo < one.ranges.levels; ++lo) {
     const Range range{lo, one.ranges.levels};
-    if (!one.ranges.queue(range) || one.ranges.queue(range)->options().empty()) continue;
+    if (!one.ranges.of(range) || one.ranges.of(range)->size() == 0) continue;
     one.stop = true;
     EXPECT_TRUE(one.plans.best({range, 0}, 1, std::numeric_limits<double>::max()).empty());
   }

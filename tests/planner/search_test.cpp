@@ -267,13 +267,40 @@ TEST(Search, finds_what_trying_every_plan_finds) {
   EXPECT_GT(plans, 1000000);
 }
 
-TEST(Search, models_on_threads_beside_it_change_no_result) {
+TEST(Search, single_strategies_are_those_of_a_search_among_them_alone) {
+  size_t several = 0, none = 0;
+  for (unsigned seed = 1; seed <= kBounded; ++seed)
+    for (const size_t many : {size_t{20000}, size_t{1}}) {  // also after the usual part
+      SmallProblem problem(seed);
+      problem.settings.top = problem.settings.singles = 4;
+      problem.settings.many = many;
+      const Found found = search(problem.model, problem.shapes, problem.settings);
+      problem.settings.singles = 0;
+      EXPECT_TRUE(search(problem.model, problem.shapes, problem.settings).singles.empty());
+      problem.settings.most_buckets = 1;
+      const Found alone = search(problem.model, problem.shapes, problem.settings);
+      ASSERT_EQ(found.singles.size(), alone.best.size()) << "seed " << seed;
+      for (size_t i = 0; i < alone.best.size(); ++i) {
+        EXPECT_EQ(found.singles[i].phases.size(), 1u);
+        EXPECT_EQ(found.singles[i].seconds, alone.best[i].seconds) << "seed " << seed;
+        EXPECT_EQ(step_seconds(problem.model, problem.transfers, found.singles[i], problem.settings.memory),
+                  alone.best[i].seconds);
+      }
+      several += alone.best.size() > 1;
+      none += alone.best.empty();
+    }
+  EXPECT_GT(several, kBounded / 2);
+  EXPECT_LT(none, kBounded);
+}
+
+TEST(Search, equal_models_and_threads_change_no_result) {
   i64 candidates = 0;
   for (unsigned seed = 1; seed <= kBounded; ++seed) {
     SmallProblem problem(seed), second(seed), third(seed);
     problem.settings.top = 4;
     const Found alone = search(problem.model, problem.shapes, problem.settings);
-    problem.settings.helpers = {&second.model, &third.model};
+    problem.settings.equal = {&second.model, &third.model};
+    problem.settings.threads = 2 + seed % 2;
     const Found found = search(problem.model, problem.shapes, problem.settings);
     EXPECT_EQ(found.counts.steps, alone.counts.steps) << "seed " << seed;
     EXPECT_EQ(found.counts.memory, alone.counts.memory);
