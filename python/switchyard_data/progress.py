@@ -6,7 +6,7 @@ import textwrap
 import threading
 import time
 
-MOST_SECONDS = 1e6  # as src/base/status_line.cpp
+MOST_SECONDS = 1e6  # the same as in src/base/status_line.cpp
 
 
 class Progress:

@@ -302,7 +302,7 @@ double CostModel::shared_bound(const Shape& shape, const Replicas& replicas) con
   double compute = 0;
   for (const Replica& replica : replicas)
     compute += replica.count * spent_by(shape, replica.micro_batches, {Pass::F, Pass::BW}).compute;
-  return compute * shape.placement.code_ranks() / units_.hardware().ranks();  // of the slowest ring ranks alone
+  return compute * shape.placement.code_ranks() / units_.hardware().ranks();  // the slowest ring ranks alone
 }
 
 }  // namespace switchyard::planner

@@ -382,11 +382,10 @@ PhaseParts CostModel::shared_parts(const Shape& shape, const Replicas& replicas)
   std::vector<SharedPipeline> pipelines;
   PhaseParts parts;
   for (const Replica& replica : replicas) {
-    const SharedPipeline alike{
-        schedule_of(shape, replica.micro_batches), stage_times(shape, replica.micro_batches), {}};
+    const SharedPipeline each{schedule_of(shape, replica.micro_batches), stage_times(shape, replica.micro_batches), {}};
     parts.communication += replica.count * spent_by(shape, replica.micro_batches).communication;
     for (int number = replica.first; number < replica.first + replica.count; ++number) {
-      pipelines.push_back(alike);
+      pipelines.push_back(each);
       pipelines.back().hosts = host_claims(shape.placement, number);
     }
   }
@@ -408,7 +407,7 @@ PhaseParts CostModel::parts_in_step(const Shape& shape, const Replicas& replicas
   for (const Replica& slowest : timed) {
     const std::vector<std::vector<StageTime>> at = stage_times(shape, slowest.micro_batches);
     const Spent spent = spent_by(shape, slowest.micro_batches);
-    double busy = 0;  // of all stages
+    double busy = 0;  // sum over stages
     for (const std::vector<StageTime>& position : at)
       for (const StageTime& time : position) busy += time.forward + time.backward + time.weight;
     const double seconds =
@@ -528,7 +527,7 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
   const Precision precision = units_.precision();
   MemoryNeed highest;
   for (const StageRun& run : pipeline.runs) {
-    i64 stash = 0, peak = 0, of_a_run = 0;  // of a micro-batch
+    i64 stash = 0, peak = 0, of_a_run = 0;  // each for one micro-batch
     std::array<i64, 2> chunks{};            // elements of the largest ones
     for (const Position& position : run.positions) {
       const Kept kept = deepened(code.kept[static_cast<size_t>(position.kind)],

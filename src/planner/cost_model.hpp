@@ -105,7 +105,7 @@ class CostModel {
   struct StageRun {
     int first = 0, count = 0;
     std::vector<Position> positions{};
-    Parts all{}, begin{}, end{};  // of all positions, of the first and the last one
+    Parts all{}, begin{}, end{};  // all positions, the first and the last one
   };
   struct Pipeline {
     std::vector<Position> positions;
@@ -133,7 +133,7 @@ class CostModel {
   /// Time of a pipeline's micro-batches in a stage of one layer, by kind of stage.
   using ByKind = std::array<double, kStageKinds>;
   struct Gradients {
-    ByKind all{}, first{}, last{};  // of all micro-batches; of the first and the last one, of inputs alone if split
+    ByKind all{}, first{}, last{};  // all micro-batches; the first and the last one, inputs alone if split
   };
   /// Times of a pipeline's micro-batches, as bounds use them. forward: of all, of the slowest one, of the first one.
   struct Times {
@@ -200,7 +200,7 @@ class CostModel {
   const UnitCosts& units_;
   const Transfers& transfers_;
   Codings sent_;    // between stages
-  double speedup_;  // of a device that computes while the others of its host are idle
+  double speedup_;  // a device that computes while the others of its host are idle
   Workload workload_;
   Packings packings_;
   int levels_;

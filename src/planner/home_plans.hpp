@@ -104,12 +104,12 @@ class HomePlans {
   std::vector<double> others_;
   // The state of best(), which makes plans for one home.
   Home home_;
-  int end_ = 0;  // of the ranges below home's bucket
+  int end_ = 0;  // end of the ranges below home's bucket
   Levels all_ = 0;
   double limit_ = 0, finish_ = 0;
   i64 room_ = 0;
   bool stopped_ = false;
-  std::vector<Range> open_;  // those that a plan may have
+  std::vector<Range> open_;  // ranges that a plan may have
   std::vector<std::vector<size_t>>
       options_;                      // by slot: of each placement the quickest one that fits, the quickest first
   std::vector<double> work_, rest_;  // by levels: what their pipelines take at least; that, and all that follows
@@ -120,7 +120,7 @@ class HomePlans {
   // none), the extension for which the seconds of its moves were last computed, and these seconds.
   std::uint64_t extensions_ = 0;
   std::vector<std::pair<std::uint64_t, double>> moves_;
-  std::unordered_map<std::uint64_t, Marks> marks_;  // of the labels of the same levels and last placement
+  std::unordered_map<std::uint64_t, Marks> marks_;  // by levels and last placement of the labels
 };
 
 }  // namespace switchyard::planner

@@ -36,8 +36,8 @@ class ModelThreads {
   void call(std::unique_lock<std::mutex>& lock);
 
   std::vector<const CostModel*> models_;
-  std::vector<size_t> order_;    // of the tasks: those that took longest the last time come first
-  std::vector<double> seconds_;  // of a model's last task
+  std::vector<size_t> order_;    // tasks that took longest the last time come first
+  std::vector<double> seconds_;  // how long a model's last task took
   std::mutex mutex_;
   std::condition_variable begun_, done_;
   const Task* task_ = nullptr;

@@ -22,7 +22,7 @@ struct Option {
   i64 memory = 0;  // bytes of a rank without home
   Shape shape;
   i64 capacity = 0;
-  int placement = 0;  // as ShapeIndex numbers it
+  int placement = 0;  // its number in ShapeIndex
   bool exact = false;
 
   double least() const { return seconds + beyond; }

@@ -25,12 +25,12 @@ constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
-constexpr size_t kEntriesOfARound = 256;  // of a part of a range
+constexpr size_t kEntriesOfARound = 256;  // entries of a part of a range
 constexpr double kRound = 1.003;          // by which a round raises what a plan takes at least
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
-// On one host all orders of ranks are alike.
+// On one host all orders of ranks are equal.
 Degrees degrees(const CostModel& model, const Placement& p) {
   return {p.dp, mesh_key(p.mesh), p.pp, p.inside == config::Inside::pipeline && model.units().hardware().hosts > 1};
 }
@@ -516,7 +516,7 @@ class Search {
   SearchSettings settings_;  // top: 1 until the best one is known
   int wanted_;
   int levels_;
-  double least_finish_;  // of any plan
+  double least_finish_;  // for all plans
   Found found_;
   // Not before there is a plan.
   std::function<bool()> stop_ = [this] {
@@ -524,9 +524,9 @@ class Search {
     return stopped_ = stopped_ || (said && (singles_last_ || !found_.best.empty()));
   };
   std::map<PlanKey, Choice> of_key_;                // the best one known
-  std::vector<std::unique_ptr<MemoryRoom>> rooms_;  // of each model
+  std::vector<std::unique_ptr<MemoryRoom>> rooms_;  // by model
   Ranges ranges_;
-  std::vector<Counts> counts_;  // of each model
+  std::vector<Counts> counts_;  // by model
   HomePlans plans_;
   std::vector<double> cover_, least_;  // by slot
   double limit_ = 0;

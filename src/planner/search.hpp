@@ -88,7 +88,7 @@ struct Found {
   Counts counts;
   double least = 0;    // lower bound on the seconds of any plan
   bool proven = true;  // the first of `best` is optimal; false: the search was stopped before that was known
-  double share = 1;    // of the memory that was to be filled at most
+  double share = 1;    // share of the memory that was to be filled at most
 
   /// Upper bound on the best plan's excess over the optimum, as a fraction of the optimum.
   double gap() const { return proven ? 0 : best.front().seconds / least - 1; }

@@ -35,7 +35,7 @@ class ShapeIndex {
   struct Layers {
     int shape = 0, of_family = 0;
   };
-  /// Codes of a mesh that split gradients alike: without recomputation and transfers all take the same.
+  /// Codes of a mesh that all split gradients, or none: without recomputation and transfers all take the same.
   struct Family {
     Span codes;
     std::vector<int> layers{};  // a shape for each layout
@@ -66,7 +66,7 @@ class ShapeIndex {
   void add_family(Span shapes, bool splits_gradients);
 
   std::span<const Shape> shapes_;
-  std::vector<int> placement_;  // of each shape with ZeRO-1
+  std::vector<int> placement_;  // by shape, with ZeRO-1
   std::vector<Degrees> degrees_;
   std::vector<Mesh> meshes_;
   std::vector<Family> families_;

@@ -184,7 +184,7 @@ TEST(StageBuilder, moves_ten_mebibytes_a_rank_over_ulysses_in_the_forward_pass_o
   const ir::Graph graph = training_graph(model);
   const ir::StageCode stage =
       StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}}, 0, graph.units()).build();
-  constexpr i64 kTokens = 8192 / 4;  // of both ranks
+  constexpr i64 kTokens = 8192 / 4;  // both ranks together
   const i64 unit = ir::token_unit(2, kTokens);
   for (const size_t position : {0, 1}) {
     i64 bytes = 0;
