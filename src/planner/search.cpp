@@ -163,7 +163,7 @@ class Search {
       }
   }
 
-  // Calls task(part, range) for each part of each range; whether it said so of any.
+  // Calls task(part, range) for each part of each range; returns whether any of the calls returned true.
   template <class Task>
   bool any_part(Task task) {
     std::vector<char> any(threads_.count(), 0);
@@ -192,6 +192,7 @@ class Search {
   void settle_all() {
     std::mutex mutex;
     const auto stop = [&] {
+      if (most_steps_) return false;  // work is counted between rounds
       const std::lock_guard lock(mutex);
       return stop_();
     };
