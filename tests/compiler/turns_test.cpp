@@ -1,10 +1,10 @@
 // Micro-batches that take turns: what pieces of a micro-batch on several queues do with a buffer has an order.
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <map>
-#include <ranges>
-#include <set>
 #include <tuple>
+#include <utility>
 
 #include "compiler/order.hpp"
 #include "small_models.hpp"
@@ -22,11 +22,11 @@ class Before {
     std::map<QueueKey, int> last;
     for (size_t id = 0; id < program.tasks.size(); ++id) {
       const Task& task = program.tasks[id];
-      std::vector<bool>& before = before_.emplace_back(program.tasks.size(), false);
+      std::vector<std::uint64_t>& before = before_.emplace_back(program.tasks.size() / 64 + 1);  // a bit of each task
       const auto add = [&](int other) {
-        before[static_cast<size_t>(other)] = true;
-        for (size_t i = 0; i < static_cast<size_t>(other); ++i)
-          if (before_[static_cast<size_t>(other)][i]) before[i] = true;
+        before[static_cast<size_t>(other) / 64] |= std::uint64_t{1} << other % 64;
+        for (size_t i = 0; i <= static_cast<size_t>(other) / 64; ++i)
+          before[i] |= before_[static_cast<size_t>(other)][i];
       };
       for (const ir::Wait& wait : task.after)
         if (wait.unit < 0) add(wait.task);  // else for a part of it, or ahead of a part of this one
@@ -36,10 +36,12 @@ class Before {
       }
     }
   }
-  bool ends_before(int task, int other) const { return before_[static_cast<size_t>(other)][static_cast<size_t>(task)]; }
+  bool ends_before(int task, int other) const {
+    return (before_[static_cast<size_t>(other)][static_cast<size_t>(task) / 64] >> task % 64 & 1) != 0;
+  }
 
  private:
-  std::vector<std::vector<bool>> before_;
+  std::vector<std::vector<std::uint64_t>> before_;
 };
 
 enum class Use { write, read, drop };
