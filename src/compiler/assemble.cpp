@@ -253,11 +253,13 @@ class Assembler {
 
    private:
     // sends: of a (position, micro-batch), made with the run that produces them; runs are made when what they wait for
-    // is there. read: the end of the run of what is sent. sent: of a position, in their order. awaited: units whose
-    // parameters the position has waited for.
+    // is there. read: the end of the run of what is sent. ends: of a (position, micro-batch), the collective with which
+    // its pass B ends. sent: of a position, in their order. awaited: units whose parameters the position has waited
+    // for.
     struct Member {
       int replica = 0;
       std::map<std::tuple<Pass, int, int>, int> sends{}, read{};
+      std::map<std::pair<int, int>, int> ends{};
       std::map<std::pair<Pass, int>, std::vector<int>> sent{};
       std::map<int, std::set<int>> awaited{};
     };
@@ -387,16 +389,24 @@ class Assembler {
         for (const int unit : here(segment.releases)) reduce(sharing, runs, unit);
     }
 
-    // A collective follows what was computed last, by the micro-batch itself where this is not its first piece.
+    // A collective follows what was computed last, by the micro-batch itself where this is not its first piece. What is
+    // computed first for weights follows the collectives with which the micro-batch's pass B ended, as it may drop what
+    // they read; other passes wait for what is sent between them.
     void take_turn(Task& task, const Turn& turn, size_t member) const {
       const ir::Segment& segment = code_at(turn.position).segment(turn.pass);
       const std::vector<int>& own = turn.tasks[member];
       for (const int piece : ir::awaited_pieces(segment, task.piece()))
         task.after.push_back({own[static_cast<size_t>(piece)], -1});
-      if (!ir::is_collective(segment, task.piece())) return;
-      task.queue = ir::Queue::collective;
       const auto computes = [&](int id) { return a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::compute; };
       const auto last = std::find_if(own.rbegin(), own.rend(), computes);
+      if (!ir::is_collective(segment, task.piece())) {
+        const auto& ends = members_[member].ends;
+        if (const auto end = ends.find({turn.position, turn.mb});
+            turn.pass == Pass::W && last == own.rend() && end != ends.end())
+          task.after.push_back({end->second, -1});
+        return;
+      }
+      task.queue = ir::Queue::collective;
       const int before = last != own.rend() ? *last : last_computed_[static_cast<size_t>(turn.stage)][member];
       if (before >= 0) task.after.push_back({before, -1});
     }
@@ -475,6 +485,8 @@ class Assembler {
       await_parameters(member, run);
       const int id = a_.add(std::move(run));
       a_.runs_.back().push_back(id);
+      if (last && pass == Pass::B && a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::collective)
+        member.ends[{position, mb}] = id;
       if (last && !a_.options_.train) member.read[{what, before, mb}] = id;
       if (!last || !sending) return id;
       own.push_back(a_.add_send(phase_, member.replica, group_, position, what, mb,
