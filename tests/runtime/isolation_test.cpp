@@ -8,6 +8,13 @@
 namespace switchyard::runtime {
 namespace {
 
+// A model with a layer for each chunk of two stages that have two.
+config::ModelConfig model() {
+  config::ModelConfig model = tiny_llama();
+  model.layers = 4;
+  return model;
+}
+
 // Row of each document's first token, where documents follow one another.
 std::vector<i64> starts_of(const Documents& documents) {
   std::vector<i64> starts{0};
@@ -17,14 +24,14 @@ std::vector<i64> starts_of(const Documents& documents) {
 
 // Logits (T, V) of all documents, in one micro-batch, forward only.
 at::Tensor logits_of(const std::string& spec, int ranks, const Documents& documents) {
-  const compiler::Plans plans(models::build(tiny_llama(), kFp64, models::Output::logits),
-                              {config::strategy_from_spec(spec, ranks, tiny_llama().layers)}, 0,
-                              cluster::uniform(1, ranks), switching::Planner::relay);
+  const compiler::Plans plans(models::build(model(), kFp64, models::Output::logits),
+                              {config::strategy_from_spec(spec, ranks, model().layers)}, 0, cluster::uniform(1, ranks),
+                              switching::Planner::relay);
   const batch::StepPlan plan = tiny_batch(0, documents, plans, {kLongest});
   EXPECT_EQ(plan.phases.at(0).replica.at(0).size(), 1u);
   const ir::Program program = compiler::assemble(plan, plans, {.train = false});
   const std::vector<i64> starts = starts_of(documents);
-  at::Tensor whole = empty({starts.back(), tiny_llama().vocab_size}, DType::f64, at::kCPU);
+  at::Tensor whole = empty({starts.back(), model().vocab_size}, DType::f64, at::kCPU);
   std::mutex mutex;
   const auto ends = comm::run_ranks(comm::thread_fabrics(ranks, plans.cluster(), {}), [&](comm::Fabric& fabric) {
     Store store(plans, fabric.rank(), at::kCPU);
