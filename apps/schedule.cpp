@@ -113,9 +113,10 @@ int run_schedule(const ScheduleOptions& o, const CLI::App& command) {
   fmt::print("{}", config::to_json(schedule));
   std::vector<double> idle;
   for (const Seconds& stage : timing.idle) idle.push_back(stage.count);
-  fmt::print(stderr, "step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
-             timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
-  if (o.json)
+  if (!o.json)
+    fmt::print(stderr, "step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
+               timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
+  else
     fmt::print("{}\n", nlohmann::json{{"makespan", timing.makespan.count},
                                       {"idle", idle},
                                       {"worst_idle", timing.worst_idle().count},

@@ -44,7 +44,6 @@ class Resolver {
     if (draft_.misses("run.steps") && !unread("run") &&
         draft_.misses("batch.lengths"))  // with it the job may be for planning only
       error("run.steps", "run.steps is missing. Say how many optimizer steps to train, such as steps = 100.");
-    check_trace();
     resolve_buckets();
     check_buckets();
     if (complete_) check_ring_settings();
@@ -92,7 +91,6 @@ class Resolver {
   void check_validation();
   void check_batch();
   void check_optimizer();
-  void check_trace();
   void resolve_buckets();
   void resolve_preset_buckets();
   std::optional<Strategy> strategy_of(const BucketDraft& bucket, const std::string& name,
@@ -271,15 +269,6 @@ void Resolver::check_optimizer() {
                       "would be min_lr at once. Raise it, or leave it out.",
                       optimizer.decay_steps, optimizer.warmup_steps));
   if (optimizer.schedule != Schedule::wsd) refuse("optimizer.cooldown_steps", "\"wsd\"");
-}
-
-// The default may be above: short runs have no timeline then.
-void Resolver::check_trace() {
-  const i64 step = job_.run.trace_step;
-  if (draft_.has("run.steps") && step > job_.run.steps && step != RunSettings().trace_step)
-    error("run.trace_step", fmt::format("run.trace_step = {} is above run.steps = {}, so that no timeline would be "
-                                        "written. Lower it, or raise run.steps.",
-                                        step, job_.run.steps));
 }
 
 void Resolver::resolve_preset_buckets() {

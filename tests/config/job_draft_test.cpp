@@ -505,13 +505,6 @@ TEST(JobDraft, an_error_stands_where_the_key_was_given_that_it_names) {
   starts({"model.layers=7", "bucket.0.strategy=1,4,1", "model.kv_heads=3"}, "--set model.kv_heads=3: model.");
 }
 
-TEST(JobDraft, a_timeline_of_a_step_that_is_never_trained_is_refused) {
-  EXPECT_EQ(error_with("run.trace_step=11"),
-            "--set run.trace_step=11: run.trace_step = 11 is above run.steps = 10, so that no timeline would be "
-            "written. Lower it, or raise run.steps.");
-  EXPECT_EQ(error(good_job(), {"run.steps=1", "run.trace_step=2"}), "no error") << "the default";
-}
-
 TEST(JobDraft, an_empty_list_of_buckets_is_no_job_to_plan) {
   EXPECT_EQ(error_with("bucket=[]"),
             "--set bucket=[]: bucket is an empty list. Write [[bucket]] above each bucket, or leave it out.");

@@ -696,7 +696,8 @@ def test_a_plan_with_buckets_beside_the_jobs_own_is_not_the_jobs_own(tmp_path):
                          batch={"sequences": 2, "context": 512, "lengths": str(tmp_path / "lengths.json")},
                          run={"ranks": 4, "precision": "fp32", "choose_buckets": True})
     found = figures("plan", job, "--steps", "6", "--degrees", "pp")
-    assert [bucket["strategy"] for bucket in found["chosen"]][0] == "dp=2,ulysses=2" and len(found["chosen"]) > 1
+    strategies = [bucket["strategy"] for bucket in found["chosen"]]
+    assert strategies[0] == "dp=2,ulysses=2,micro_batch_tokens=512,paired=true" and len(strategies) > 1
     assert not found["own"]
 
 

@@ -207,7 +207,7 @@ def test_a_recipe_is_planned_from_anywhere_with_its_own_lengths_beside_what_was_
     assert planned.returncode == 0, planned.stderr
     assert "synthetic" not in planned.stderr + planned.stdout
     row, *buckets = planned.stdout[planned.stdout.index("\nthe job's own "):].splitlines()[1:5]
-    assert [re.match(r"  to (\d+): ([\d,]+), ", line).groups() for line in buckets] == [
+    assert [re.match(r"  to (\d+): ([\d,]+)$", line).groups() for line in buckets] == [
         ("32768", "1,4,2"), ("16384", "2,2,2"), ("4096", "8,1,1")]
     lengths = tmp_path / "lengths.json"
     lengths.write_text((RECIPES / "lengths" / "commoncrawl.json").read_text())
