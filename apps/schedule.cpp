@@ -113,16 +113,16 @@ int run_schedule(const ScheduleOptions& o, const CLI::App& command) {
   fmt::print("{}", config::to_json(schedule));
   std::vector<double> idle;
   for (const Seconds& stage : timing.idle) idle.push_back(stage.count);
-  if (!o.json)
-    fmt::print(stderr, "step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
-               timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
-  else
+  if (o.json)
     fmt::print("{}\n", nlohmann::json{{"makespan", timing.makespan.count},
                                       {"idle", idle},
                                       {"worst_idle", timing.worst_idle().count},
                                       {"activations_held", held},
                                       {"chunks", schedule.chunks}}
                            .dump());
+  else
+    fmt::print(stderr, "step {:g}, idle {:g} on the worst stage; micro-batch activations held per stage: {}\n",
+               timing.makespan.count, timing.worst_idle().count, fmt::join(held, " "));
   return 0;
 }
 
