@@ -153,7 +153,7 @@ def test_an_interpreter_that_does_not_start_is_reported_and_the_run_goes_on(tmp_
 
 def test_a_run_without_a_folder_sends_nothing_and_says_so(tmp_path, corpus, package):
     done = tiny.run(tiny.command(job_of(tmp_path, corpus)), environment=package)
-    assert done.returncode == 0 and "log.wandb: it sends what the folder has, so it is left out" in done.stderr
+    assert done.returncode == 0 and "log.wandb needs run.out: nothing is sent" in done.stderr
 
 
 # What an offline run of the real package has kept: its name, identity and settings, and the figures of each line. The
