@@ -70,8 +70,6 @@ function thinned(points, dots) {
   return kept;
 }
 
-const kLongestSide = 30;  // characters of a label beside a figure, whose height they fill
-
 // Draws curves by step into `into`, with linked ranges. dots: without lines.
 function stepFigures(runs) {
   const first = Math.min(...runs.map(({steps}) => steps.step[0])),
@@ -79,8 +77,7 @@ function stepFigures(runs) {
   const ranges = [];
   return (into, label, curves, {dots = false} = {}) => {
     const x_range = linked(new Bokeh.Range1d({start: first - edge, end: final + edge}), ranges);
-    const y_axis_label = label.length > kLongestSide ? label.slice(0, kLongestSide - 1) + "\u2026" : label;
-    const figure = chart(into, `${label} by step`, {x_range, x_axis_label: "step", y_axis_label, height: 250});
+    const figure = chart(into, `${label} by step`, {x_range, x_axis_label: "step", y_axis_label: label, height: 250});
     figure.xaxes[0].ticker = new Bokeh.AdaptiveTicker({min_interval: 1, mantissas: [1, 2, 5], num_minor_ticks: 0});
     curves.forEach(({run, values, name, sparse, color, dash}, c) => {
       const points = thinned(values.map((y, i) => [run.steps.step[i], y === null ? NaN : y])
