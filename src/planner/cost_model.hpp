@@ -200,7 +200,7 @@ class CostModel {
   const UnitCosts& units_;
   const Transfers& transfers_;
   Codings sent_;    // between stages
-  double speedup_;  // a device that computes while the others of its host are idle
+  double speedup_;  // speedup of a device while the others of its host are idle
   Workload workload_;
   Packings packings_;
   int levels_;

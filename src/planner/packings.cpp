@@ -201,7 +201,7 @@ std::vector<Packings::Apart>& Packings::apart(const Placement& p, i64 capacity, 
       std::vector<i64> documents;
       for (const std::uint32_t document : spread[step].of(pipeline)) documents.push_back(lengths[step][document]);
       if (documents.empty()) {
-        apart.of.push_back(std::numeric_limits<size_t>::max());
+        apart.of.push_back(Apart::kNone);
         continue;
       }
       const auto [same, unlike] = known.try_emplace(documents, apart.unlike.size());
@@ -252,7 +252,7 @@ const std::vector<Replicas>& Packings::assigned(const Placement& p, int tied, i6
   for (size_t step = 0; step < apart.size(); ++step) {
     Replicas& replicas = steps.emplace_back();
     for (size_t pipeline = 0; pipeline < apart[step].of.size(); ++pipeline)
-      if (const size_t of = apart[step].of[pipeline]; of < apart[step].unlike.size())
+      if (const size_t of = apart[step].of[pipeline]; of != Apart::kNone)
         add(replicas, static_cast<int>(pipeline), micro_batches(apart[step], of, step, p, capacity, range));
   }
   return steps;

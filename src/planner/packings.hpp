@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <tuple>
 #include <unordered_map>
@@ -35,12 +36,13 @@ class Packings {
   struct Apart {
     /// The documents of one pipeline, and of all others with the same.
     struct Documents {
-      int pipeline = 0;  // the first one
+      int pipeline = 0;  // the first one that has them
       double tokens = 0, attention_pairs = 0;
       std::vector<PackedSequence> micro_batches{};  // empty: not yet assigned
     };
     std::vector<Documents> unlike{};
-    std::vector<size_t> of{};  // by pipeline; no documents: unlike.size()
+    std::vector<size_t> of{};  // by pipeline: its documents' number in unlike; kNone: it has none
+    static constexpr size_t kNone = std::numeric_limits<size_t>::max();
   };
   /// The pipelines of each step.
   std::vector<Apart>& apart(const Placement& placement, i64 capacity, Range range) const;

@@ -58,14 +58,20 @@ TEST(StageBuilder, reduces_to_all_twice_a_layer_and_direction_without_sequence_p
   EXPECT_EQ(reshards(stage, stage.backward, 1), expected);
 }
 
-// The traffic of one layer in methods of sequence parallelism: 32 heads, 8 key/value heads of 128 features in bf16,
-// 2048 tokens on 2 ranks.
-TEST(StageBuilder, exchanges_tokens_for_heads_before_attention_and_back_behind_it) {
+// 8 key/value heads, of 128 features.
+config::ModelConfig llama_of_32_heads() {
   config::ModelConfig model = small_llama();
+  model.hidden_size = 4096;
   model.heads = 32;
   model.kv_heads = 8;
   model.head_dim = 128;
-  const ir::Graph graph = training_graph(model);
+  return model;
+}
+
+// The traffic of one layer in methods of sequence parallelism: 32 heads, 8 key/value heads of 128 features in bf16,
+// 2048 tokens on 2 ranks.
+TEST(StageBuilder, exchanges_tokens_for_heads_before_attention_and_back_behind_it) {
+  const ir::Graph graph = training_graph(llama_of_32_heads());
   const ir::StageCode stage =
       StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}}, 0, graph.units()).build();
   const Counts four = {{Collective::all_to_all, 4}};
@@ -176,12 +182,7 @@ TEST(StageBuilder, keeps_tokens_cut_by_ulysses_outside_of_attention) {
 // 8192 tokens in bf16 on ulysses = 2 and ring = 4: half of a rank's 1024 tokens of q, k and v goes to the other one,
 // and half of attention's result comes back: 1/2 * 1024 * 128 * (32 + 8 + 8 + 32) * 2 bytes.
 TEST(StageBuilder, moves_ten_mebibytes_a_rank_over_ulysses_in_the_forward_pass_of_a_layer) {
-  config::ModelConfig model = small_llama();
-  model.hidden_size = 4096;
-  model.heads = 32;
-  model.kv_heads = 8;
-  model.head_dim = 128;
-  const ir::Graph graph = training_graph(model);
+  const ir::Graph graph = training_graph(llama_of_32_heads());
   const ir::StageCode stage =
       StageBuilder(graph, stage_strategy("test"), {{layout::StageAxis::ulysses, 2}}, 0, graph.units()).build();
   constexpr i64 kTokens = 8192 / 4;  // both ranks together
