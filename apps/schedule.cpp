@@ -56,12 +56,12 @@ schedule::Schedule schedule_of(const ScheduleOptions& o) {
   if (o.kind == "interleaved") return schedule::interleaved(o.stages, o.micro_batches, o.chunks);
   if (o.kind == "zero-bubble") {
     const int cap = o.cap > 0 ? o.cap : o.stages;
-    return schedule::zero_bubble(o.stages, o.micro_batches, cap, costs_of(o, 1));
+    return schedule::zero_bubble(o.stages, o.micro_batches, cap, {costs_of(o, 1)});
   }
   if (o.kind == "zb-v") {
     const int cap = o.cap > 0 ? o.cap : 2 * o.stages;
     if (cap < 2) user_error("--cap {}: zb-v holds one activation for each of its two chunks. Use 2 or more.", cap);
-    return schedule::zero_bubble_v(o.stages, o.micro_batches, cap, costs_of(o, 2));
+    return schedule::zero_bubble_v(o.stages, o.micro_batches, cap, {costs_of(o, 2)});
   }
   if (o.kind == "zeropp") {
     const int every = o.every > 0 ? o.every : 2 * o.stages - 1;

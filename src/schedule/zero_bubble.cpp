@@ -12,6 +12,8 @@
 namespace switchyard::schedule {
 namespace {
 
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
 // Each rule is the best for some costs, mostly one of the first.
 const std::vector<Rule>& rules_of(int chunks) {
   static const std::vector<Rule> kOne{{"FB", "BF"}, {"FB", "BF", 0.25}, {"FB", "BF", 0.5}, {"FB", "BF", 1}};
@@ -37,82 +39,141 @@ Schedule split_one_f_one_b(const Pipeline& pipeline) {
 // Costs are estimates: a gain below this share may be a loss in the real step.
 constexpr double kGain = 0.005, kRounding = 5e-13;
 
+// Means over the devices of a schedule's length, as a share of the device's least length.
+struct Mean {
+  double makespan = 0, longest_stage = 0;
+};
+
+struct Candidate {
+  Schedule schedule;
+  std::vector<Length> lengths;  // on each device
+  Mean mean;
+};
+
 // Finds the best of all candidates with the memory of 1F1B or less. More memory is used only where it gains, so that it
 // never makes the step longer.
 class Search {
  public:
-  explicit Search(const Pipeline& pipeline) : pipeline_(pipeline) {}
+  Search(Pipeline pipeline, const std::vector<Costs>& devices) {
+    for (const Costs& costs : devices) {
+      pipeline.costs = costs;
+      devices_.push_back(pipeline);
+      units_.push_back(least_length(pipeline, pipeline.positions()));
+    }
+  }
 
   Schedule run(int cap) {
-    cap = std::clamp(cap, pipeline_.chunks, std::max(1, pipeline_.mbs) * pipeline_.chunks);  // no stage ever holds more
-    const int usual = std::min(cap, pipeline_.positions());
-    for (int c = usual; c >= pipeline_.chunks && !(best_ && best_->length <= least_length(pipeline_, c)); --c) {
-      Scheduled made = best_of_cap(c);
-      if (!best_ || gains(made.length, best_->length, kRounding)) best_ = std::move(made);
+    const Pipeline& pipeline = devices_.front();
+    const int most = std::max(1, pipeline.mbs);
+    cap = std::clamp(cap, pipeline.chunks, most * pipeline.chunks);  // no stage ever holds more
+    const int usual = std::min(cap, pipeline.positions());
+    if (pipeline.chunks == 1 && cap >= std::min(pipeline.stages, most)) {
+      take(split_one_f_one_b(pipeline), least_lengths(cap), kRounding);
+      allowed_ = best_->lengths;
     }
-    for (int c = usual + 1; c <= cap && gains(least_length(pipeline_, cap), best_->length, kGain); ++c) {
-      if (!gains(least_length(pipeline_, c), best_->length, kGain)) continue;
-      Scheduled made = best_of_cap(c);
-      if (gains(made.length, best_->length, kGain)) best_ = std::move(made);
+    // A smaller cap may gain, as it keeps stages from running ahead.
+    int c = usual;
+    while (c >= pipeline.chunks && can_improve(c, kRounding) && try_cap(c, kRounding)) --c;
+    for (c = usual + 1; c <= cap && can_improve(cap, kGain); ++c) {
+      allowed_ = best_->lengths;
+      if (can_improve(c, kGain)) try_cap(c, kGain);
     }
     return std::move(best_->schedule);
   }
 
  private:
-  static bool gains(const Length& now, const Length& before, double share) {
-    if (now.makespan <= before.makespan * (1 - share)) return true;
-    return now.makespan <= before.makespan * (1 + kRounding) && now.longest_stage <= before.longest_stage * (1 - share);
+  std::vector<Length> least_lengths(int cap) const {
+    std::vector<Length> least;
+    for (const Pipeline& device : devices_) least.push_back(least_length(device, cap));
+    return least;
   }
 
-  Scheduled best_of_cap(int cap) {
-    const Length least = least_length(pipeline_, cap);
-    std::optional<Scheduled> best;
-    for (Rule rule : rules_of(pipeline_.chunks)) {
-      rule.cap = cap;
-      std::optional<Scheduled> made =
-          made_by(rule, best ? best->length.makespan : Seconds{std::numeric_limits<double>::infinity()});
-      if (made && (!best || gains(made->length, best->length, kRounding))) best = std::move(made);
-      if (best->length <= least) break;
+  Mean mean_of(const std::vector<Length>& lengths) const {
+    const auto share = [&](Seconds time, Seconds unit) {
+      return unit.count > 0 ? time / unit / static_cast<double>(lengths.size()) : 0;
+    };
+    Mean mean;
+    for (size_t i = 0; i < lengths.size(); ++i) {
+      mean.makespan += share(lengths[i].makespan, units_[i].makespan);
+      mean.longest_stage += share(lengths[i].longest_stage, units_[i].longest_stage);
     }
-    if (pipeline_.chunks == 1 && cap == std::min(pipeline_.stages, std::max(1, pipeline_.mbs)))
-      if (Scheduled usual = timed(split_one_f_one_b(pipeline_)); gains(usual.length, best->length, kRounding))
-        best = std::move(usual);
-    return std::move(*best);
+    return mean;
   }
 
-  // A stage that holds items back may start some later than it could, so only a replay gives the schedule's length, and
-  // no candidate is given up before its replay.
-  std::optional<Scheduled> made_by(const Rule& rule, Seconds most) const {
-    const std::vector<Rule> rules(static_cast<size_t>(pipeline_.stages), rule);
-    if (rule.hold == 0) return list_schedule(pipeline_, rules, most);
-    return timed(list_schedule(pipeline_, rules, Seconds{std::numeric_limits<double>::infinity()})->schedule);
+  bool can_improve(int cap, double gain) const { return improves(mean_of(least_lengths(cap)), gain); }
+
+  // Whether one of the rules' schedules with this cap is the best now. gain: by which the first must be better than the
+  // best so far.
+  bool try_cap(int cap, double gain) {
+    bool gained = false;
+    const std::vector<Length> least = least_lengths(cap);
+    for (size_t i = 0; i < devices_.size(); ++i)
+      for (Rule rule : rules_of(devices_[i].chunks)) {
+        rule.cap = cap;
+        const std::vector<Rule> rules(static_cast<size_t>(devices_[i].stages), rule);
+        // A stage that holds items back may start some later than it could, so only a replay gives the schedule's
+        // length, and no candidate is given up before its replay.
+        std::optional<Scheduled> made =
+            list_schedule(devices_[i], rules, rule.hold == 0 ? longest(i, least) : Seconds{kNever});
+        if (made && take(std::move(made->schedule), least, gain)) {
+          gained = true;
+          gain = kRounding;
+        }
+        if (!improves(mean_of(least), kRounding)) return gained;
+      }
+    return gained;
   }
 
-  Scheduled timed(Schedule made) const {
-    const Length length = length_of(pipeline_, made);
-    return {std::move(made), length};
+  // Whether the schedule became the best. lengths: its least ones.
+  bool take(Schedule made, std::vector<Length> lengths, double gain) {
+    for (size_t i = 0; i < devices_.size(); ++i) {
+      const Seconds most = longest(i, lengths);
+      lengths[i] = length_of(devices_[i], made);
+      if (lengths[i].makespan > most) return false;
+    }
+    const Mean mean = mean_of(lengths);
+    if (!improves(mean, gain)) return false;
+    best_ = {std::move(made), std::move(lengths), mean};
+    return true;
   }
 
-  const Pipeline& pipeline_;
-  std::optional<Scheduled> best_;
+  // The longest makespan on device i with which a schedule can be better than the best so far. lengths: on the other
+  // devices, or lower bounds of them.
+  Seconds longest(size_t i, const std::vector<Length>& lengths) const {
+    if (!best_) return Seconds{kNever};
+    const double spare = best_->mean.makespan - mean_of(lengths).makespan + kRounding;
+    const Seconds gain = lengths[i].makespan + spare * static_cast<double>(devices_.size()) * units_[i].makespan;
+    return allowed_.empty() ? gain : std::min(gain, allowed_[i].makespan * (1 + kRounding));
+  }
+
+  bool improves(const Mean& now, double gain) const {
+    if (!best_ || now.makespan <= best_->mean.makespan * (1 - gain)) return true;
+    return now.makespan <= best_->mean.makespan * (1 + kRounding) &&
+           now.longest_stage <= best_->mean.longest_stage * (1 - gain);
+  }
+
+  std::vector<Pipeline> devices_;  // the same pipeline with each device's costs
+  std::vector<Length> units_;      // least lengths with the memory of 1F1B
+  std::vector<Length> allowed_;    // no candidate may be longer on any device
+  std::optional<Candidate> best_;
 };
 
-Schedule best_of(const Pipeline& pipeline, int cap) {
-  check(pipeline.stages >= 1 && pipeline.mbs >= 0 && cap >= pipeline.chunks,
-        "zero_bubble: {} stages, {} micro-batches, {} chunks and a cap of {} activations", pipeline.stages,
-        pipeline.mbs, pipeline.chunks, cap);
-  check_costs(pipeline.costs, pipeline.positions());
-  return Search(pipeline).run(cap);
+Schedule best_of(const Pipeline& pipeline, int cap, const std::vector<Costs>& devices) {
+  check(pipeline.stages >= 1 && pipeline.mbs >= 0 && cap >= pipeline.chunks && !devices.empty(),
+        "zero_bubble: {} stages, {} micro-batches, {} chunks, a cap of {} activations and costs of {} devices",
+        pipeline.stages, pipeline.mbs, pipeline.chunks, cap, devices.size());
+  for (const Costs& costs : devices) check_costs(costs, pipeline.positions());
+  return Search(pipeline, devices).run(cap);
 }
 
 }  // namespace
 
-Schedule zero_bubble(int stages, int mbs, int cap, const Costs& costs) {
-  return best_of({.stages = stages, .mbs = mbs, .chunks = 1, .placement = Placement::loop, .costs = costs}, cap);
+Schedule zero_bubble(int stages, int mbs, int cap, const std::vector<Costs>& devices) {
+  return best_of({.stages = stages, .mbs = mbs, .chunks = 1, .placement = Placement::loop, .costs = {}}, cap, devices);
 }
 
-Schedule zero_bubble_v(int stages, int mbs, int cap, const Costs& costs) {
-  return best_of({.stages = stages, .mbs = mbs, .chunks = 2, .placement = Placement::v, .costs = costs}, cap);
+Schedule zero_bubble_v(int stages, int mbs, int cap, const std::vector<Costs>& devices) {
+  return best_of({.stages = stages, .mbs = mbs, .chunks = 2, .placement = Placement::v, .costs = {}}, cap, devices);
 }
 
 }  // namespace switchyard::schedule

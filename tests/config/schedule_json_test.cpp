@@ -29,14 +29,14 @@ std::string with_stages(const std::string& stages, int mbs = 1) {
 }
 
 TEST(ScheduleJson, a_schedule_survives_printing_and_reading) {
-  for (const schedule::Schedule& made : {schedule::interleaved(3, 7, 3), schedule::zero_bubble(4, 8, 4, kUnits),
-                                         schedule::zero_bubble_v(3, 5, 6, kUnits), schedule::interleaved(2, 0, 2)}) {
+  for (const schedule::Schedule& made : {schedule::interleaved(3, 7, 3), schedule::zero_bubble(4, 8, 4, {kUnits}),
+                                         schedule::zero_bubble_v(3, 5, 6, {kUnits}), schedule::interleaved(2, 0, 2)}) {
     EXPECT_EQ(schedule_from_json(to_json(made), "s.json"), made);
   }
 }
 
 TEST(ScheduleJson, the_page_has_a_line_per_stage_as_the_document_shows) {
-  const std::string page = to_json(schedule::zero_bubble(2, 3, 2, kUnits));
+  const std::string page = to_json(schedule::zero_bubble(2, 3, 2, {kUnits}));
   EXPECT_EQ(page,
             "{\n"
             "  \"micro_batches\": 3,\n"
@@ -102,7 +102,7 @@ TEST(ScheduleJson, a_huge_number_of_micro_batches_takes_no_memory) {
 }
 
 TEST(ScheduleJson, any_damage_to_a_file_ends_in_a_schedule_or_a_message) {
-  const std::string good = to_json(schedule::zero_bubble_v(2, 4, 4, kUnits));
+  const std::string good = to_json(schedule::zero_bubble_v(2, 4, 4, {kUnits}));
   std::mt19937 random(7);
   int messages = 0;
   for (int round = 0; round < 1000; ++round) {

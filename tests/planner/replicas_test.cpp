@@ -39,8 +39,8 @@ TEST(Replicas, of_chunks_and_split_gradients_take_what_the_schedule_replayed_tak
         EXPECT_DOUBLE_EQ(pipeline_seconds(looped, uniform(stages * chunks, mbs, {3, 5, 0, 0})),
                          schedule::replay(looped, costs).makespan.count);
       }
-      const schedule::Schedule split = schedule::zero_bubble(stages, mbs, stages, costs),
-                               turned = schedule::zero_bubble_v(stages, mbs, 2 * stages, costs);
+      const schedule::Schedule split = schedule::zero_bubble(stages, mbs, stages, {costs}),
+                               turned = schedule::zero_bubble_v(stages, mbs, 2 * stages, {costs});
       EXPECT_DOUBLE_EQ(pipeline_seconds(split, uniform(stages, mbs, {3, 4, 1, 0})),
                        schedule::replay(split, costs).makespan.count);
       EXPECT_DOUBLE_EQ(pipeline_seconds(turned, uniform(2 * stages, mbs, {3, 4, 1, 0})),

@@ -26,20 +26,20 @@ Costs equal(double f, double b, double w, double send = 0) {
 double idle(const Schedule& made, const Costs& costs) { return replay(made, costs).worst_idle().count; }
 
 TEST(ZeroBubble, four_stages_with_the_memory_of_1f1b_run_the_published_order) {
-  const Schedule made = zero_bubble(4, 8, 4, equal(1, 1, 1));
+  const Schedule made = zero_bubble(4, 8, 4, {equal(1, 1, 1)});
   EXPECT_EQ(to_string(made.order[0]), "F0 F1 F2 F3 B0 W0 F4 B1 W1 F5 B2 W2 F6 B3 W3 F7 B4 W4 B5 W5 B6 W6 B7 W7");
   EXPECT_EQ(to_string(made.order[3]), "F0 B0 F1 B1 F2 B2 F3 B3 W0 F4 B4 W1 F5 B5 W2 F6 B6 W3 F7 B7 W4 W5 W6 W7");
 }
 
 TEST(ZeroBubble, idle_time_is_2p_minus_1_minus_cap) {
   const Costs units = equal(1, 1, 1);
-  EXPECT_EQ(idle(zero_bubble(8, 32, 8, units), units), 7);
-  EXPECT_EQ(idle(zero_bubble(8, 32, 12, units), units), 3);
-  EXPECT_EQ(idle(zero_bubble(8, 32, 16, units), units), 0);
+  EXPECT_EQ(idle(zero_bubble(8, 32, 8, {units}), units), 7);
+  EXPECT_EQ(idle(zero_bubble(8, 32, 12, {units}), units), 3);
+  EXPECT_EQ(idle(zero_bubble(8, 32, 16, {units}), units), 0);
   for (int stages = 1; stages <= 8; ++stages) {
     for (int cap = stages; cap <= 2 * stages + 1; ++cap) {
       for (int mbs = 2 * stages - 1; mbs <= 20; ++mbs) {
-        const Schedule made = zero_bubble(stages, mbs, cap, units);
+        const Schedule made = zero_bubble(stages, mbs, cap, {units});
         EXPECT_EQ(idle(made, units), std::max(0, 2 * stages - 1 - cap))
             << stages << " stages, cap " << cap << ", " << mbs << " micro-batches";
       }
@@ -49,8 +49,8 @@ TEST(ZeroBubble, idle_time_is_2p_minus_1_minus_cap) {
 
 TEST(ZeroBubble, with_measured_times_it_idles_no_longer_than_published) {
   const Costs times = equal(1000, 1050, 900);
-  EXPECT_EQ(idle(zero_bubble(8, 32, 8, times), times), 8050);
-  EXPECT_LE(idle(zero_bubble(8, 32, 16, times), times), 1450);
+  EXPECT_EQ(idle(zero_bubble(8, 32, 8, {times}), times), 8050);
+  EXPECT_LE(idle(zero_bubble(8, 32, 16, {times}), times), 1450);
 }
 
 TEST(ZeroBubble, any_order_verifies_within_its_cap) {
@@ -58,7 +58,7 @@ TEST(ZeroBubble, any_order_verifies_within_its_cap) {
     for (int stages = 1; stages <= 8; ++stages) {
       for (int mbs = 0; mbs <= 20; mbs += kMicroBatchStep) {
         for (const int cap : {1, 2, stages, stages + 3, 2 * stages}) {
-          const Schedule made = zero_bubble(stages, mbs, cap, costs);
+          const Schedule made = zero_bubble(stages, mbs, cap, {costs});
           EXPECT_NO_THROW(verify(made)) << stages << " stages, " << mbs << " micro-batches, cap " << cap;
           EXPECT_THAT(peak_in_flight(made.order), Each(Le(cap)));
         }
@@ -70,7 +70,7 @@ TEST(ZeroBubble, any_order_verifies_within_its_cap) {
 TEST(ZeroBubble, unequal_stages_are_scheduled_by_their_own_times) {
   Costs costs;
   for (const double load : {1.0, 1.0, 1.0, 2.0}) costs.at.push_back({Seconds{load}, Seconds{load}, Seconds{load}});
-  const Timing timing = replay(zero_bubble(4, 16, 8, costs), costs);
+  const Timing timing = replay(zero_bubble(4, 16, 8, {costs}), costs);
   EXPECT_EQ(timing.idle[3], Seconds{0});  // the stage that all wait for
   EXPECT_EQ(timing.makespan, Seconds{3 + 16 * 6});
 }
@@ -79,16 +79,16 @@ TEST(ZeroBubbleV, up_to_four_stages_dont_idle_and_more_idle_one_forward) {
   const Costs units = equal(1, 1, 1);
   for (int stages = 1; stages <= 8; ++stages) {
     for (const int mbs : {2 * stages, 3 * stages, 32}) {
-      const Schedule made = zero_bubble_v(stages, mbs, 2 * stages, units);
+      const Schedule made = zero_bubble_v(stages, mbs, 2 * stages, {units});
       EXPECT_LE(idle(made, units), stages <= 4 ? 0 : 1) << stages << " stages, " << mbs << " micro-batches";
     }
   }
-  EXPECT_EQ(idle(zero_bubble_v(8, 32, 17, units), units), 0);  // with one more half activation
+  EXPECT_EQ(idle(zero_bubble_v(8, 32, 17, {units}), units), 0);  // with one more half activation
 }
 
 TEST(ZeroBubbleV, with_measured_times_it_idles_less_than_zero_bubble_in_the_same_memory) {
   const Costs halves = equal(500, 525, 450);
-  EXPECT_LE(idle(zero_bubble_v(8, 32, 16, halves), halves), 1975);
+  EXPECT_LE(idle(zero_bubble_v(8, 32, 16, {halves}), halves), 1975);
 }
 
 TEST(ZeroBubbleV, any_order_verifies_within_its_cap) {
@@ -96,7 +96,7 @@ TEST(ZeroBubbleV, any_order_verifies_within_its_cap) {
     for (int stages = 1; stages <= 8; ++stages) {
       for (int mbs = 0; mbs <= 20; mbs += kMicroBatchStep) {
         for (const int cap : {2, stages + 1, 2 * stages}) {
-          const Schedule made = zero_bubble_v(stages, mbs, cap, costs);
+          const Schedule made = zero_bubble_v(stages, mbs, cap, {costs});
           EXPECT_NO_THROW(verify(made)) << stages << " stages, " << mbs << " micro-batches, cap " << cap;
           EXPECT_EQ(made.placement, Placement::v);
           EXPECT_THAT(peak_in_flight(made.order), Each(Le(cap)));
@@ -136,7 +136,7 @@ TEST(ZeroBubble, never_loses_to_1f1b_of_the_same_memory) {
   for (unsigned seed = 1; seed <= 150; ++seed) {
     const RandomPipeline p(seed);
     const Schedule usual = one_f_one_b(p.stages, p.mbs);
-    const Schedule made = zero_bubble(p.stages, p.mbs, p.stages, p.costs);
+    const Schedule made = zero_bubble(p.stages, p.mbs, p.stages, {p.costs});
     EXPECT_NO_THROW(verify(made));
     EXPECT_LE(makespan(made, p.costs), makespan(usual, p.costs) * (1 + 1e-12)) << "seed " << seed;
   }
@@ -146,7 +146,7 @@ TEST(ZeroBubble, never_loses_to_1f1b_of_the_same_memory) {
                             {Seconds{1.6}, Seconds{0.5}, Seconds{0.2}}},
                      .send = Seconds{0.5}};
   const Schedule usual = one_f_one_b(3, 4);
-  EXPECT_LE(makespan(zero_bubble(3, 4, 3, uneven), uneven), makespan(usual, uneven));
+  EXPECT_LE(makespan(zero_bubble(3, 4, 3, {uneven}), uneven), makespan(usual, uneven));
 }
 
 TEST(ZeroBubble, more_memory_never_makes_it_longer) {
@@ -154,13 +154,13 @@ TEST(ZeroBubble, more_memory_never_makes_it_longer) {
     const RandomPipeline p(seed);
     double before = std::numeric_limits<double>::infinity(), before_v = before;
     for (int cap = 1; cap <= 2 * p.stages + 2; ++cap) {
-      const Schedule made = zero_bubble(p.stages, p.mbs, cap, p.costs);
+      const Schedule made = zero_bubble(p.stages, p.mbs, cap, {p.costs});
       EXPECT_THAT(peak_in_flight(made.order), Each(Le(cap)));
       const double now = makespan(made, p.costs);
       EXPECT_LE(now, before * (1 + 1e-12)) << "seed " << seed << ", cap " << cap;
       before = now;
       if (cap < 2) continue;
-      const Schedule turned = zero_bubble_v(p.stages, p.mbs, cap, p.halves);
+      const Schedule turned = zero_bubble_v(p.stages, p.mbs, cap, {p.halves});
       EXPECT_THAT(peak_in_flight(turned.order), Each(Le(cap)));
       const double now_v = makespan(turned, p.halves);
       EXPECT_LE(now_v, before_v * (1 + 1e-12)) << "V, seed " << seed << ", cap " << cap;
@@ -175,8 +175,8 @@ TEST(ZeroBubble, one_more_micro_batch_takes_about_what_the_slowest_stage_does_wi
     double slowest = 0;
     for (int stage = 0; stage < p.stages; ++stage)
       slowest = std::max(slowest, (p.costs.of(Pass::F, stage) + p.costs.of(Pass::BW, stage)).count);
-    const double few = makespan(zero_bubble(p.stages, 4 * p.stages, 2 * p.stages, p.costs), p.costs);
-    const double many = makespan(zero_bubble(p.stages, 8 * p.stages, 2 * p.stages, p.costs), p.costs);
+    const double few = makespan(zero_bubble(p.stages, 4 * p.stages, 2 * p.stages, {p.costs}), p.costs);
+    const double many = makespan(zero_bubble(p.stages, 8 * p.stages, 2 * p.stages, {p.costs}), p.costs);
     EXPECT_GE((many - few) / (4 * p.stages), slowest * (1 - 0.1)) << "seed " << seed;
     EXPECT_LE((many - few) / (4 * p.stages), slowest * (1 + 0.1)) << "seed " << seed;
   }
@@ -188,7 +188,7 @@ TEST(ZeroBubble, a_heavy_last_stage_never_waits_once_it_works) {
   for (int stage = 0; stage < 4; ++stage) costs.at.push_back({Seconds{1}, Seconds{1.1}, Seconds{0.9}});
   costs.at[3] = {Seconds{1}, Seconds{1.1 + 1.6}, Seconds{0.9 + 0.8}};
   for (const int mbs : {4, 8, 12, 24, 48}) {
-    const Schedule made = zero_bubble(4, mbs, 4, costs), usual = one_f_one_b(4, mbs);
+    const Schedule made = zero_bubble(4, mbs, 4, {costs}), usual = one_f_one_b(4, mbs);
     EXPECT_LT(makespan(made, costs), makespan(usual, costs) - 1) << mbs << " micro-batches";
     const Timing timing = replay(made, costs);
     EXPECT_EQ(timing.idle[3], Seconds{0}) << mbs << " micro-batches";
@@ -196,11 +196,11 @@ TEST(ZeroBubble, a_heavy_last_stage_never_waits_once_it_works) {
 }
 
 TEST(ZeroBubble, senseless_numbers_are_refused) {
-  EXPECT_THROW(zero_bubble(0, 1, 1, equal(1, 1, 1)), InternalError);
-  EXPECT_THROW(zero_bubble(2, -1, 2, equal(1, 1, 1)), InternalError);
-  EXPECT_THROW(zero_bubble(2, 1, 0, equal(1, 1, 1)), InternalError);
-  EXPECT_THROW(zero_bubble(2, 1, 2, equal(1, -1, 1)), InternalError);
-  EXPECT_THROW(zero_bubble_v(2, 1, 1, equal(1, 1, 1)), InternalError);
+  EXPECT_THROW(zero_bubble(0, 1, 1, {equal(1, 1, 1)}), InternalError);
+  EXPECT_THROW(zero_bubble(2, -1, 2, {equal(1, 1, 1)}), InternalError);
+  EXPECT_THROW(zero_bubble(2, 1, 0, {equal(1, 1, 1)}), InternalError);
+  EXPECT_THROW(zero_bubble(2, 1, 2, {equal(1, -1, 1)}), InternalError);
+  EXPECT_THROW(zero_bubble_v(2, 1, 1, {equal(1, 1, 1)}), InternalError);
 }
 
 }  // namespace

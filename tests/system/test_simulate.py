@@ -1,6 +1,7 @@
 """`switchyard simulate`: its figures, its trace, and what it refuses."""
 
 import json
+import random
 import re
 
 import pytest
@@ -149,41 +150,65 @@ def test_an_impossible_cluster_is_reported(tmp_path, corpus, cluster, told):
     assert result.returncode == 2 and told in result.stderr and result.stdout == "", result.stderr
 
 
-# A model whose head takes as long as many layers, on four stages.
-def heavy_head(path, architecture, micro_batches, schedule, cap=0):
+def pipeline_step(path, cluster, model, micro_batches, context, pp, schedule, cap=0):
+    """Seconds of a step of full documents, one in each micro-batch."""
     limit = f"activation_cap = {cap}, " if cap else ""
     path.write_text(f"""
 [model]
-architecture = "{architecture}"
-hidden_size = 1024
-layers = 24
-heads = 16
-vocab_size = 51200
-{"ffn_size = 2816" if architecture == "llama" else ""}
+{"".join(f"{key} = {json.dumps(value)}{chr(10)}" for key, value in model.items())}
 [batch]
 sequences = {micro_batches}
-context = 2048
+context = {context}
 lengths = "full"
 [[bucket]]
-max_length = 2048
-strategy = {{dp = 1, tp = 1, pp = 4, schedule = "{schedule}", {limit}micro_batch_sequences = 1}}
+max_length = {context}
+strategy = {{dp = 1, tp = 1, pp = {pp}, schedule = "{schedule}", {limit}micro_batch_sequences = 1}}
 [run]
-ranks = 4
+ranks = {pp}
 precision = "bf16"
 """)
-    return figures(path, "--cluster", "a100-80g")["step_seconds"]
+    return figures(path, "--cluster", cluster)["step_seconds"]
 
 
 @pytest.mark.parametrize("micro_batches", [4, 8, 12, 16, 24, 48])
 @pytest.mark.parametrize("architecture", ["gpt2", "llama"])
 def test_split_gradients_never_lose_to_1f1b_of_the_same_memory_nor_to_a_smaller_cap(tmp_path, architecture,
                                                                                     micro_batches):
-    usual = heavy_head(tmp_path / "job.toml", architecture, micro_batches, "1f1b")
+    """The head takes as long as many layers."""
+    model = {"architecture": architecture, "hidden_size": 1024, "layers": 24, "heads": 16, "vocab_size": 51200}
+    if architecture == "llama":
+        model["ffn_size"] = 2816
+
+    def step(schedule, cap=0):
+        return pipeline_step(tmp_path / "job.toml", "a100-80g", model, micro_batches, 2048, 4, schedule, cap)
+
+    usual = step("1f1b")
     for schedule, caps in ("zero-bubble", [4, 5, 6, 8]), ("zb-v", [8, 10, 12, 16]):
-        steps = [heavy_head(tmp_path / "job.toml", architecture, micro_batches, schedule, cap) for cap in caps]
+        steps = [step(schedule, cap) for cap in caps]
         assert steps[0] < usual, (schedule, steps, usual)
         # Steps of equal length may differ slightly where a transfer is at another time.
         assert all(later <= before * (1 + 1e-4) for before, later in zip(steps, steps[1:])), (schedule, caps, steps)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_split_gradients_never_lose_to_1f1b_whatever_sets_the_pace(tmp_path, seed):
+    """Products, memory, or the start of many small kernels, on devices of which the job knows nothing."""
+    draw = random.Random(seed)
+    hidden, pp = draw.choice([512, 768, 1024, 2048, 4096]), draw.choice([2, 4, 8])
+    model = {"architecture": draw.choice(["gpt2", "llama"]), "hidden_size": hidden, "heads": hidden // 64,
+             "layers": 2 * pp * draw.choice([1, 2, 3]), "vocab_size": draw.choice([8192, 32000, 51200, 128256])}
+    if model["architecture"] == "llama":
+        model["ffn_size"] = hidden * 11 // 4
+    cluster, context = draw.choice(["a100-80g", "h100-80g", "h200-141g"]), draw.choice([1024, 2048, 8192])
+    micro_batches = pp * draw.choice([1, 2, 3, 6, 10])
+
+    def step(schedule, cap=0):
+        return pipeline_step(tmp_path / "job.toml", cluster, model, micro_batches, context, pp, schedule, cap)
+
+    usual, split, turned = step("1f1b"), step("zero-bubble"), step("zb-v")
+    assert split < usual and step("zero-bubble", 2 * pp) <= split * (1 + 1e-4)
+    # Here the first stage also updates the head's table.
+    assert turned < usual * 1.005 and step("zb-v", 4 * pp) <= turned * (1 + 1e-4)
 
 
 def test_steps_choose_the_buckets_with_which_their_documents_take_the_least_time(tmp_path, corpus):
