@@ -30,12 +30,9 @@ constexpr double kRound = 1.003;          // by which a round raises what a plan
 constexpr double kSettled = 1.005;  // so near to its bound a range's time is known before anything else is looked at
 constexpr double kRounding = 1 + 1e-12;  // bounds are sums in another order
 
-// On one host all orders of ranks are equal.
-Degrees degrees(const CostModel& model, const Placement& p) {
-  return {p.dp, mesh_key(p.mesh), p.pp, p.inside == config::Inside::pipeline && model.units().hardware().hosts > 1};
-}
+Degrees degrees(const Placement& p) { return {p.dp, mesh_key(p.mesh), p.pp}; }
 
-PlanKey key_of(const CostModel& model, Range longest, const Placement& p) { return {longest.lo, degrees(model, p)}; }
+PlanKey key_of(Range longest, const Placement& p) { return {longest.lo, degrees(p)}; }
 
 class Search {
  public:
@@ -326,7 +323,7 @@ class Search {
       std::set<PlanKey> keys;
       quickest.clear();
       for (const size_t index : all)
-        if (keys.insert(key_of(model_, range, of.option(index).shape.placement)).second) quickest.push_back(index);
+        if (keys.insert(key_of(range, of.option(index).shape.placement)).second) quickest.push_back(index);
     }
     if (std::cmp_greater(quickest.size(), 2 * wanted_)) quickest.resize(static_cast<size_t>(2 * wanted_));
     return quickest;
@@ -381,7 +378,7 @@ class Search {
                    .range = range,
                    .placement = option.placement,
                    .zero = zero,
-                   .key = key_of(model_, range, option.shape.placement)};
+                   .key = key_of(range, option.shape.placement)};
         }
       std::ranges::copy_if(std::make_move_iterator(of.begin()), std::make_move_iterator(of.end()),
                            std::back_inserter(starts), [](const Start& start) { return start.least < kNever; });
@@ -478,7 +475,7 @@ class Search {
     keep(std::move(choice));
   }
   void keep(Choice choice) {
-    const auto [it, fresh] = of_key_.try_emplace(key_of(model_, choice), choice);
+    const auto [it, fresh] = of_key_.try_emplace(key_of(choice), choice);
     if (!fresh && !before(choice, it->second)) return;
     it->second = std::move(choice);
     list_best();
@@ -553,17 +550,16 @@ std::vector<i64> capacities(const CostModel& model, Range range) {
   return all;
 }
 
-PlanKey key_of(const CostModel& model, const Choice& choice) {
+PlanKey key_of(const Choice& choice) {
   const Phase& longest = choice.longest();
-  return key_of(model, longest.range, longest.shape.placement);
+  return key_of(longest.range, longest.shape.placement);
 }
 
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b) {
   const auto by_level = [&](const Choice& choice) {
     std::vector<Degrees> levels(model.bounds().size());
     for (const Phase& phase : choice.phases)
-      std::fill(levels.begin() + phase.range.lo, levels.begin() + phase.range.hi,
-                degrees(model, phase.shape.placement));
+      std::fill(levels.begin() + phase.range.lo, levels.begin() + phase.range.hi, degrees(phase.shape.placement));
     return levels;
   };
   return by_level(a) == by_level(b);

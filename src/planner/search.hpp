@@ -47,14 +47,13 @@ struct Counts {
   Counts& operator+=(const Counts& other);
 };
 
-/// dp, mesh_key, pp, and with several hosts whether neighbours are stages of a pipeline.
-using Degrees = std::tuple<int, std::uint64_t, int, bool>;
+/// dp, mesh_key, pp.
+using Degrees = std::tuple<int, std::uint64_t, int>;
 /// Identifies a plan among others: the documents that share the longest ones' bucket, and that bucket's degrees.
 /// Everything else is a detail, for which the search takes the best value.
 using PlanKey = std::tuple<int, Degrees>;
-PlanKey key_of(const CostModel& model, const Choice& choice);
-/// Whether documents of every length have the same degrees (and neighbouring ranks): splitting a bucket in two does not
-/// make another plan.
+PlanKey key_of(const Choice& choice);
+/// Whether documents of every length have the same degrees: splitting a bucket in two does not make another plan.
 bool same_degrees(const CostModel& model, const Choice& a, const Choice& b);
 
 /// Work on the plans after the first one, and on the best single strategies, in steps (as in Counts), with which a

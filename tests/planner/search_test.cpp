@@ -82,8 +82,8 @@ class Exhaustive {
  private:
   struct Candidate {
     Range range;
-    planner::Degrees degrees;  // on several hosts also which ranks are side by side
-    PhaseTimes times{};        // without moves and reduction
+    planner::Degrees degrees;
+    PhaseTimes times{};  // without moves and reduction
     i64 need = 0;
     size_t placement = 0;
     unsigned features = 0;  // a bit each
@@ -102,7 +102,7 @@ class Exhaustive {
         const auto known = std::ranges::find(placements_, p);
         candidates_[range].push_back(
             {range,
-             {p.dp, mesh_key(p.mesh), p.pp, p_.hardware.hosts > 1 && p.inside == config::Inside::pipeline},
+             {p.dp, mesh_key(p.mesh), p.pp},
              p_.transfers.phase(p, 0, p_.model.seconds(shape, capacity, range), 0, p_.model.last_backward(p, range)),
              p_.model.need(shape, capacity, range).total(),
              static_cast<size_t>(known - placements_.begin()),
