@@ -35,10 +35,10 @@ MEGATRON = [(4, 8, 1), (4, 8, 2), (4, 16, 1), (4, 16, 2), (8, 4, 1), (8, 8, 2), 
 # What the planner may choose from, besides dp.
 DEGREES = {"axonn": "tp,inner,depth", "megatron": "tp,pp"}
 # Devices, sequences, published share of the peak, and the depths that are simulated, alone and beside a host of tensor
-# ranks. arXiv 2502.08145, Table III, with 16.8 million tokens (Table I; weak scaling). Of Figure 2 the quickest of all
-# configurations, 2.43 s and 3.83 s as the figure is drawn. Its batch isn't given: examples/run_axonn.sh of commit
-# 07cabb4 has 32 sequences for this model, and half or twice as many as devices would be below 28% or above 90% of the
-# peak.
+# ranks. arXiv 2502.08145, Table III, with the 16.8 million tokens of Table I, which Figure 6 confirms. Of Figure 2 the
+# quickest of all configurations, 2.43 s and 3.83 s as the figure is drawn. Its batch isn't given:
+# examples/run_axonn.sh of commit 07cabb4 has 32 sequences for this model, and half or twice as many as devices would be
+# below 28% or above 90% of the peak.
 RUNS = {"5B": (512, 8192, 0.506, (32, 64)), "10B": (1024, 8192, 0.619, (32, 64)),
         "20B": (2048, 8192, 0.552, (32, 64)), "40B": (4096, 8192, 0.485, (32,)),
         "20B, Figure 2": (32, 32, 0.452, (16, 32)), "40B, Figure 2": (64, 64, 0.556, (32, 64))}
