@@ -23,11 +23,14 @@ class Model:
                 (1 + self.context / (6 * self.hidden) + self.vocabulary / (16 * self.layers * self.hidden)))
 
 
-def simulated(program, model, strategy, sequences, ranks, cluster):
-    """What the program prints of a step with --json."""
-    with tempfile.TemporaryDirectory() as folder:
-        job = pathlib.Path(folder) / "job.toml"
-        job.write_text(f"""
+def text_of(model, sequences, ranks, strategy=None):
+    """A job whose sequences are all full. Without a strategy it has no bucket."""
+    bucket = f"""
+[[bucket]]
+max_length = {model.context}
+strategy = "{strategy}"
+"""
+    return f"""
 [model]
 architecture = "gpt2"
 hidden_size = {model.hidden}
@@ -39,15 +42,31 @@ attention = "fused"
 sequences = {sequences}
 context = {model.context}
 lengths = "full"
-[[bucket]]
-max_length = {model.context}
-strategy = "{strategy}"
 [run]
 ranks = {ranks}
 precision = "bf16"
-""")
-        done = subprocess.run([program, "simulate", job, "--cluster", cluster, "--json"], capture_output=True,
-                              text=True)
-    if not done.stdout:  # a job that does not fit has figures, too, and exit status 2
-        raise SystemExit(f"{strategy}: {done.stderr.strip()}")
+""" + (bucket if strategy else "")
+
+
+def figures(program, *words):
+    """What the program prints with --json. A job that does not fit has figures, too, and exit status 2."""
+    done = subprocess.run([program, *words, "--json"], capture_output=True, text=True, check=False)
+    if not done.stdout:
+        raise SystemExit(f"{' '.join(map(str, words))}: {done.stderr.strip()}")
     return json.loads(done.stdout.splitlines()[-1])
+
+
+def simulated(program, model, strategy, sequences, ranks, cluster):
+    """The figures of a step."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = pathlib.Path(folder) / "job.toml"
+        job.write_text(text_of(model, sequences, ranks, strategy))
+        return figures(program, "simulate", job, "--cluster", cluster)
+
+
+def planned(program, model, sequences, ranks, cluster, *words):
+    """The figures of the planner's best single strategy."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = pathlib.Path(folder) / "job.toml"
+        job.write_text(text_of(model, sequences, ranks))
+        return figures(program, "plan", job, "--cluster", cluster, "--buckets", "1", *words)

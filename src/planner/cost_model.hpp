@@ -44,6 +44,7 @@ class CostModel {
   /// Whether the range has documents.
   bool any(Range range) const { return total_[slot(range)].documents > 0; }
   i64 documents(Range range) const { return total_[slot(range)].documents; }
+  i64 tokens(Range range) const { return total_[slot(range)].tokens; }
   const std::vector<i64>& bounds() const { return workload_.bounds; }
   i64 longest(Range range) const { return workload_.longest(range); }
 

@@ -23,6 +23,7 @@ constexpr double kNoLimit = std::numeric_limits<double>::max() / 2;
 constexpr int kZeros = 2;  // stages of ZeRO: copies at home, or none
 constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
+constexpr i64 kLargeMicroBatch = 1 << 15;  // tokens
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
 constexpr size_t kEntriesOfARound = 256;  // entries of a part of a range
@@ -545,8 +546,8 @@ Counts& Counts::operator+=(const Counts& other) {
 
 std::vector<i64> capacities(const CostModel& model, Range range) {
   std::vector<i64> all;
-  for (i64 tokens = model.longest(range); all.empty() || tokens <= 2 * model.bounds().back(); tokens *= 2)
-    all.push_back(tokens);
+  const i64 most = std::max(2 * model.bounds().back(), std::min(kLargeMicroBatch, 2 * model.tokens(range) - 1));
+  for (i64 tokens = model.longest(range); all.empty() || tokens <= most; tokens *= 2) all.push_back(tokens);
   return all;
 }
 

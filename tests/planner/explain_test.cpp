@@ -79,6 +79,7 @@ TEST(Explain, names_what_takes_most_of_the_step) {
   for (auto& [type, rates] : request.hardware.device.rates) rates = {{1e18}, {1e18}, {}};
   request.hardware.intra_host.bandwidth = {1e3};
   request.limits.stage_ranks = {2};
+  request.limits.axes = {layout::StageAxis::outer};
   EXPECT_THAT(told(request, 1), HasSubstr("It is limited by communication inside stages: "));
   request.limits = {.stage_ranks = {1}, .pp = {1}};
   EXPECT_THAT(told(request, 1), HasSubstr("It is limited by parameters, gradients and the update: "));

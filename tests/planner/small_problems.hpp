@@ -139,8 +139,9 @@ struct SmallProblem {
     std::vector<i64> needs;
     for (Shape shape : shapes) {
       if (cut && shape.placement.copies() > 1) shape.placement.zero = 3;
-      for (const i64 capacity : capacities(model, longest))
-        needs.push_back(model.need(shape, capacity, longest).total() + model.home_bytes({shape.placement}));
+      for (const i64 documents : {1, 2})  // in a micro-batch
+        needs.push_back(model.need(shape, documents * model.longest(longest), longest).total() +
+                        model.home_bytes({shape.placement}));
     }
     std::ranges::sort(needs);
     return needs[needs.size() * static_cast<size_t>(pick({1, 3, 5})) / (cut ? 32 : 8)];

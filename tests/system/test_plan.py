@@ -332,19 +332,19 @@ def test_plans_that_are_listed_differ(job):
 
 
 def test_the_jobs_own_buckets_are_the_answer_where_they_are_quicker(tmp_path):
-    """Micro-batches of more than twice the longest document aren't searched."""
+    """Micro-batches of 60 documents aren't searched: their tokens are no doubling of the longest document's."""
     lengths = tmp_path / "lengths.json"
     lengths.write_text(json.dumps({"bins": [[300, 301, 1]]}))
-    batch = {"sequences": 24, "context": 300, "lengths": str(lengths)}
+    batch = {"sequences": 480, "context": 300, "lengths": str(lengths)}
     text = write_job(tmp_path / "job.toml", batch=batch).read_text()
     text += "\n[[bucket]]\nmax_length = 300\n"
     without = figures("plan", tmp_path / "job.toml")
     assert not without["own"]
-    (tmp_path / "own.toml").write_text(text + "strategy = {dp = 4, tp = 1, pp = 1, micro_batch_tokens = 1800}\n")
+    (tmp_path / "own.toml").write_text(text + "strategy = {dp = 4, tp = 1, pp = 1, micro_batch_tokens = 18000}\n")
     found = figures("plan", tmp_path / "own.toml", "--out", tmp_path / "planned.toml")
     assert found["own"] and found["step_seconds"] < without["step_seconds"]
-    assert found["chosen"][0]["micro_batch_tokens"] == 1800
-    assert "micro_batch_tokens = 1800" in (tmp_path / "planned.toml").read_text()
+    assert found["chosen"][0]["micro_batch_tokens"] == 18000
+    assert "micro_batch_tokens = 18000" in (tmp_path / "planned.toml").read_text()
     (tmp_path / "slow.toml").write_text(text + "strategy = {dp = 1, tp = 1, pp = 4, micro_batch_tokens = 300}\n")
     slow = figures("plan", tmp_path / "slow.toml")
     assert not slow["own"] and slow["chosen"] == without["chosen"]
