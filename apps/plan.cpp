@@ -183,7 +183,8 @@ Planned planned(const PlanOptions& options, i64 sequences, double part, const Pr
   Contest contest(result.opened.job, *result.planner, result.opened.has_buckets, options.most_buckets);
   result.found = search_and_simulate(contest, *result.planner, std::max(kJudged, listed(options)),
                                      static_cast<size_t>(listed(options)), options.most_buckets, search,
-                                     options.top > 0 ? std::nullopt : std::optional(planner::kStepsOfRunnersUp));
+                                     options.top > 0 ? std::nullopt : std::optional(planner::kStepsOfRunnersUp),
+                                     options.top > 0 ? 0 : result.limit);
   result.seconds = seconds_since(start);
   progress.now("simulating the best plans");
   result.plans = contest.judged(static_cast<size_t>(listed(options)));
@@ -490,8 +491,8 @@ void add_plan(CLI::App& app, Action& action) {
       ->type_name("NAME,...");
   command->add_option(
       "--seconds", options->seconds,
-      "Time limit of the search for the best plan, and of that for the best single strategy, which then "
-      "return the best so far; 0 is no limit (default: 20, and 60 for more than 64 devices)");
+      "Time limit of the search for the best plan, which then returns the best so far, and of simulating "
+      "plans after it, without --top; 0 is no limit (default: 20, and 60 for more than 64 devices)");
   command->add_flag("--explain", options->explain,
                     "Prints what the plans cost and why, what limits the best one, and what would change it");
   command

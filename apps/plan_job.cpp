@@ -340,6 +340,7 @@ struct Contest::Entry {
   std::unique_ptr<Trial> trial{};   // until its time within the budget is known
   std::unique_ptr<Trial> beyond{};  // then, if it doesn't fit
   std::exception_ptr failed{};
+  bool stays = false, left_out = false;
 };
 
 // Threads that work through tasks, on all cores but one, which belongs to the search until it has ended.
@@ -413,15 +414,27 @@ Contest::Contest(const config::Job& job, const planner::Planner& planner, bool o
 
 Contest::~Contest() = default;
 
+Contest::Entry* Contest::find(const planner::Choice& choice) {
+  const auto entry = std::ranges::find_if(
+      entries_, [&](const Entry& other) { return other.plan.choice && same(*other.plan.choice, choice); });
+  return entry == entries_.end() ? nullptr : &*entry;
+}
+
 void Contest::add(const planner::Choice& choice) {
-  const auto known = [&](const Entry& entry) { return entry.plan.choice && same(*entry.plan.choice, choice); };
-  if (std::ranges::none_of(entries_, known))
+  if (!find(choice))
     start({.name = planner_.to_string(choice), .choice = choice, .job = planned_job(job_, planner_, choice)});
+}
+
+void Contest::leave_out(double seconds, const std::vector<planner::Choice>& but) {
+  for (const planner::Choice& choice : but) find(choice)->stays = true;
+  begin_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
 void Contest::start(JudgedPlan plan) {
   Entry& entry = entries_.emplace_back(std::move(plan));
   simulate(entry, [this, &entry] {
+    entry.left_out = Clock::now() > begin_until_.load() && !entry.stays && !entry.plan.own;
+    if (entry.left_out) return;
     const planner::Request& request = planner_.request();
     const auto trial_of = [&](const config::Job& job) {
       return std::make_unique<Trial>(job, model_, request.hardware, *known_, request.steps);
@@ -493,6 +506,7 @@ std::vector<Contest::Entry*> Contest::looked_at(size_t listed) {
     workers_->finish();
     for (const Entry* entry : order)
       if (entry->failed) std::rethrow_exception(entry->failed);
+    std::erase_if(order, [](const Entry* entry) { return entry->left_out; });
     std::ranges::stable_sort(order, {}, [](const Entry* entry) { return order_of(entry->plan); });
     needed = 0;
     found.clear();
@@ -611,7 +625,7 @@ void Contest::add_buckets_to_choose_from(std::vector<JudgedPlan>& plans) {
 
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, size_t listed,
                                    int most_buckets, const std::function<std::function<double()>()>& limit,
-                                   std::optional<i64> runners_up) {
+                                   std::optional<i64> runners_up, double simulating) {
   const auto search = [&](double share) {
     planner::Found found = planner.plan(
         top, most_buckets, limit ? limit() : std::function<double()>(), runners_up,
@@ -620,6 +634,12 @@ planner::Found search_and_simulate(Contest& contest, const planner::Planner& pla
     // The simulator may have another order of them: as many as in a search among them alone, to which this one must
     // not lose.
     for (const planner::Choice& choice : found.singles) contest.add(choice);
+    if (simulating > 0) {
+      std::vector<planner::Choice> best;
+      for (const std::vector<planner::Choice>* of : {&found.best, &found.singles})
+        if (!of->empty()) best.push_back(of->front());
+      contest.leave_out(simulating, best);
+    }
     return found;
   };
   planner::Found found = search(1);

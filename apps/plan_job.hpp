@@ -1,6 +1,7 @@
 // Jobs that leave their strategies to the planner.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -8,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.hpp"
 #include "compiler/assemble.hpp"
 #include "config/job_reader.hpp"
 #include "planner/plan.hpp"
@@ -66,6 +68,8 @@ class Contest {
   ~Contest();
   /// Starts to simulate a plan, unless it is known.
   void add(const planner::Choice& choice);
+  /// Leaves out plans whose simulation doesn't begin within so many seconds from now, but for these, which were added.
+  void leave_out(double seconds, const std::vector<planner::Choice>& but);
   /// The `listed` quickest plans of those that were added or a few more, the quickest with each number of buckets, and
   /// the job's own buckets: the same on any number of cores. The quickest comes first, with those of the codecs that
   /// the job allows with which it is quicker; those that exceed the memory budget or can't run come last. Where steps
@@ -79,6 +83,7 @@ class Contest {
  private:
   struct Entry;
   class Workers;
+  Entry* find(const planner::Choice& choice);
   std::vector<Entry*> looked_at(size_t listed);
   void start(JudgedPlan plan);
   void simulate(Entry& entry, std::function<void()> task);
@@ -93,15 +98,18 @@ class Contest {
   std::shared_ptr<const compiler::CompiledModel> model_;
   std::unique_ptr<simulator::KnownSegments> known_;
   std::list<Entry> entries_;
+  std::atomic<Clock::time_point> begin_until_{Clock::time_point::max()};
   std::unique_ptr<Workers> workers_;  // ends before what it works on
 };
 
 /// The planner's best plans with what the simulator says of them: those that a search for `top` finds, and the best
 /// single strategies; where all that would be listed are too large, also those that fill less memory in the planner's
 /// model, and what was found is that. limit: makes SearchSettings::spent for each search; runners_up: as there.
+/// simulating: seconds after a search; plans whose simulation hasn't begun then are left out, but for the best of all
+/// and the best single strategy in the planner's model (0: none is).
 planner::Found search_and_simulate(Contest& contest, const planner::Planner& planner, int top, size_t listed,
                                    int most_buckets = 0, const std::function<std::function<double()>()>& limit = {},
-                                   std::optional<i64> runners_up = planner::kStepsOfRunnersUp);
+                                   std::optional<i64> runners_up = planner::kStepsOfRunnersUp, double simulating = 0);
 /// Simulates one job for steps with documents of these lengths.
 JudgedPlan simulated(std::string name, const config::Job& job, const cluster::Hardware& hardware,
                      const std::vector<std::vector<i64>>& steps);
