@@ -24,7 +24,8 @@ from machine_jobs import call, seconds_of
 
 # A way to split, this program's strategies that split so, and the peer's options for it. Of each the quickest counts.
 PAIRS = [("1,2,2", ["1,2,2", "tp=2,pp=2,schedule=interleaved,recompute=none",
-                    "tp=2,pp=2,schedule=interleaved,recompute=none,paired=true"], ["--strategy 1,2,2"]),
+                    "tp=2,pp=2,schedule=interleaved,recompute=none,paired=true",
+                    "tp=2,pp=2,schedule=zb-v,recompute=none"], ["--strategy 1,2,2"]),
          ("2,2,1", ["2,2,1", "dp=2,tp=2,recompute=none", "dp=2,tp=2,recompute=none,paired=true"],
           ["--strategy 2,2,1 --zero 0", "--strategy 2,2,1 --zero 1"]),
          ("2,1,2", ["2,1,2", "dp=2,pp=2,schedule=interleaved"],

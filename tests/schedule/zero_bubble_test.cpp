@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <limits>
 #include <random>
+#include <tuple>
+#include <utility>
 
 #include "../cases.hpp"
 #include "base/errors.hpp"
@@ -147,6 +149,40 @@ TEST(ZeroBubble, never_loses_to_1f1b_of_the_same_memory) {
                      .send = Seconds{0.5}};
   const Schedule usual = one_f_one_b(3, 4);
   EXPECT_LE(makespan(zero_bubble(3, 4, 3, {uneven}), uneven), makespan(usual, uneven));
+}
+
+// The same stages on devices on which starting a pass takes long, or a send.
+std::vector<Costs> on_others(const Costs& costs) {
+  std::vector<Costs> all(3, costs);
+  for (ItemTimes& times : all[1].at)
+    times = {times.forward + Seconds{3}, times.input_gradient + Seconds{3}, times.weight_gradient + Seconds{3}};
+  all[2].send += Seconds{0.5};
+  return all;
+}
+
+TEST(ZeroBubble, made_for_several_devices_it_loses_on_none_of_them) {
+  int others_lost = 0;  // of schedules made for the first device alone
+  for (unsigned seed = 1; seed <= kPipelines; ++seed) {
+    const RandomPipeline p(seed);
+    const std::vector<Costs> devices = on_others(p.costs), of_halves = on_others(p.halves);
+    const Schedule usual = one_f_one_b(p.stages, p.mbs), alone = zero_bubble(p.stages, p.mbs, p.stages, {p.costs});
+    std::vector<double> before, before_v(of_halves.size(), std::numeric_limits<double>::infinity());
+    for (const Costs& costs : devices) {
+      before.push_back(makespan(usual, costs));
+      others_lost += makespan(alone, costs) > before.back() * (1 + 1e-12) ? 1 : 0;
+    }
+    for (int more = 0; more <= p.stages; ++more) {
+      const Schedule made = zero_bubble(p.stages, p.mbs, p.stages + more, devices),
+                     turned = zero_bubble_v(p.stages, p.mbs, 2 * p.stages + more, of_halves);
+      for (size_t i = 0; i < devices.size(); ++i) {
+        const double now = makespan(made, devices[i]), now_v = makespan(turned, of_halves[i]);
+        EXPECT_LE(now, before[i] * (1 + 1e-12)) << "seed " << seed << ", device " << i << ", more " << more;
+        EXPECT_LE(now_v, before_v[i] * (1 + 1e-12)) << "V, seed " << seed << ", device " << i << ", more " << more;
+        std::tie(before[i], before_v[i]) = std::pair(now, now_v);
+      }
+    }
+  }
+  EXPECT_GT(others_lost, 0);
 }
 
 TEST(ZeroBubble, more_memory_never_makes_it_longer) {
