@@ -24,7 +24,7 @@ schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double 
 // came out that take 1.7 times as long as 1F1B on a device of the second kind.
 std::vector<schedule::Costs> on_devices(const std::vector<StageCost>& stages, double T, double pairs) {
   struct Extra {
-    double path, weights, send;  // of F and B, of W, and between stages: times the mean F
+    double path, weights, send;  // multiples of the mean F: in F and B, in W, and between stages
   };
   const schedule::Costs least = costs_of(stages, T, pairs);
   Seconds forward;

@@ -161,7 +161,7 @@ std::vector<Costs> on_others(const Costs& costs) {
 }
 
 TEST(ZeroBubble, made_for_several_devices_it_loses_on_none_of_them) {
-  int others_lost = 0;  // of schedules made for the first device alone
+  int others_lost = 0;  // schedules that were made for the first device alone
   for (unsigned seed = 1; seed <= kPipelines; ++seed) {
     const RandomPipeline p(seed);
     const std::vector<Costs> devices = on_others(p.costs), of_halves = on_others(p.halves);
