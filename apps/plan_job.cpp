@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <condition_variable>
 #include <deque>
@@ -18,6 +19,7 @@
 #include <tuple>
 #include <utility>
 
+#include "base/clock.hpp"
 #include "compiler/job_plans.hpp"
 #include "compiler/memory.hpp"
 #include "config/job_draft.hpp"
@@ -38,6 +40,7 @@ constexpr i64 kDocuments = 256;
 // much smaller at least.
 constexpr int kMostSmaller = 3;
 constexpr double kSmaller = 1.05;
+constexpr Clock::time_point kAnyTime = Clock::time_point::max();
 constexpr double kWorthABucket = 0.005;  // share of a step that another bucket to choose from must save
 
 int steps_that_stand_for_all(const config::Job& job) {
@@ -340,7 +343,8 @@ struct Contest::Entry {
   std::unique_ptr<Trial> trial{};   // until its time within the budget is known
   std::unique_ptr<Trial> beyond{};  // then, if it doesn't fit
   std::exception_ptr failed{};
-  bool stays = false, left_out = false;
+  std::atomic<Clock::time_point> begin_until{kAnyTime};
+  bool left_out = false;
 };
 
 // Threads that work through tasks, on all cores but one, which belongs to the search until it has ended.
@@ -426,14 +430,17 @@ void Contest::add(const planner::Choice& choice) {
 }
 
 void Contest::leave_out(double seconds, const std::vector<planner::Choice>& but) {
-  for (const planner::Choice& choice : but) find(choice)->stays = true;
-  begin_until_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  const auto until = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+  for (Entry& entry : entries_)
+    if (!entry.plan.own) entry.begin_until = until;
+  for (const planner::Choice& choice : but) find(choice)->begin_until = kAnyTime;
 }
 
-void Contest::start(JudgedPlan plan) {
-  Entry& entry = entries_.emplace_back(std::move(plan));
+void Contest::start(JudgedPlan plan) { simulate(entries_.emplace_back(std::move(plan))); }
+
+void Contest::simulate(Entry& entry) {
   simulate(entry, [this, &entry] {
-    entry.left_out = Clock::now() > begin_until_.load() && !entry.stays && !entry.plan.own;
+    entry.left_out = Clock::now() > entry.begin_until.load();
     if (entry.left_out) return;
     const planner::Request& request = planner_.request();
     const auto trial_of = [&](const config::Job& job) {
@@ -502,6 +509,9 @@ std::vector<Contest::Entry*> Contest::looked_at(size_t listed) {
   std::vector<Entry*> order, found;
   for (Entry& entry : entries_) order.push_back(&entry);
   // Prefetching less takes no less time, so plans behind those that are listed need no closer look.
+  workers_->finish();
+  for (Entry& entry : entries_)  // one search may leave out what the next one wants
+    if (entry.left_out && entry.begin_until.load() == kAnyTime) simulate(entry);
   for (int needed = 1; needed > 0;) {
     workers_->finish();
     for (const Entry* entry : order)

@@ -1,7 +1,6 @@
 // Jobs that leave their strategies to the planner.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <list>
 #include <memory>
@@ -9,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "base/clock.hpp"
 #include "compiler/assemble.hpp"
 #include "config/job_reader.hpp"
 #include "planner/plan.hpp"
@@ -86,6 +84,7 @@ class Contest {
   Entry* find(const planner::Choice& choice);
   std::vector<Entry*> looked_at(size_t listed);
   void start(JudgedPlan plan);
+  void simulate(Entry& entry);
   void simulate(Entry& entry, std::function<void()> task);
   void look_closely(Entry& entry) const;
   /// The plan with its times and memory, if it takes less than `than` seconds and fits.
@@ -98,7 +97,6 @@ class Contest {
   std::shared_ptr<const compiler::CompiledModel> model_;
   std::unique_ptr<simulator::KnownSegments> known_;
   std::list<Entry> entries_;
-  std::atomic<Clock::time_point> begin_until_{Clock::time_point::max()};
   std::unique_ptr<Workers> workers_;  // ends before what it works on
 };
 
