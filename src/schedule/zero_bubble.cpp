@@ -13,6 +13,7 @@ namespace switchyard::schedule {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
 // Each rule is the best for some costs, mostly one of the first.
 const std::vector<Rule>& rules_of(int chunks) {
@@ -115,7 +116,10 @@ class Search {
         // length, and no candidate is given up before its replay.
         std::optional<Scheduled> made =
             list_schedule(devices_[i], rules, rule.hold == 0 ? longest(i, least) : Seconds{kNever});
-        if (made && take(std::move(made->schedule), least, gain)) {
+        if (!made) continue;
+        std::vector<Length> lengths = least;
+        if (rule.hold == 0) lengths[i] = made->length;
+        if (take(std::move(made->schedule), std::move(lengths), gain, rule.hold == 0 ? i : kNone)) {
           gained = true;
           gain = kRounding;
         }
@@ -124,11 +128,11 @@ class Search {
     return gained;
   }
 
-  // Whether the schedule became the best. lengths: its least ones.
-  bool take(Schedule made, std::vector<Length> lengths, double gain) {
+  // Whether the schedule became the best. lengths: its least ones, and its own on device `known`.
+  bool take(Schedule made, std::vector<Length> lengths, double gain, size_t known = kNone) {
     for (size_t i = 0; i < devices_.size(); ++i) {
       const Seconds most = longest(i, lengths);
-      lengths[i] = length_of(devices_[i], made);
+      if (i != known) lengths[i] = length_of(devices_[i], made);
       if (lengths[i].makespan > most) return false;
     }
     const Mean mean = mean_of(lengths);

@@ -12,7 +12,7 @@ namespace switchyard::schedule {
 /// One chunk per stage; no stage holds activations of more than `cap` micro-batches, from F to W. cap = stages is the
 /// memory of 1F1B ("ZB-H1"), 2 * stages - 1 or more gives the least idle time ("ZB-H2").
 /// devices  costs on each kind of device that the schedule may run on: with those of one device alone, an order may be
-///          chosen that takes twice as long on another
+///          chosen that takes 1.7 times as long as 1F1B on another
 /// idle     with F = B = W and no send: max(0, 2 stages - 1 - cap) times F on the worst stage, where stages <= cap and
 ///          mbs >= 2 stages - 1
 /// method   list scheduling of all stages under a few rules of choice (list_scheduler.hpp), with the costs of each

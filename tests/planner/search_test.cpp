@@ -414,6 +414,7 @@ TEST(Search, a_plan_of_the_usual_part_stands_where_there_is_no_time_for_more) {
     const Found stopped = search(problem.model, problem.shapes, problem.settings);
     ASSERT_FALSE(stopped.best.empty());
     EXPECT_LE(stopped.best.front().seconds, part.singles.front().seconds) << "seed " << seed;
+    EXPECT_LE(stopped.best.front().seconds, 1.02 * part.best.front().seconds) << "nearly the best, seed " << seed;
     problem.settings.many = problem.shapes.size();
     const Found without = search(problem.model, problem.shapes, problem.settings);
     better += stopped.best.front().seconds < without.best.front().seconds;

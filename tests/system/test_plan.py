@@ -418,6 +418,20 @@ def test_a_plan_is_proven_unless_the_limit_is_reached():
     assert "--seconds raises it" in flat(result.stdout)
 
 
+def test_the_limit_holds_for_simulating_too(tmp_path):
+    """On one core no simulation begins before the search has ended; the best plan is simulated all the same."""
+    core = min(os.sched_getaffinity(0))
+
+    def simulated(seconds):
+        result = tiny.run(["taskset", "-c", core, tiny.PROGRAM, "plan", "--model", "7b", "--context", "8192",
+                           "--lengths", "commoncrawl", "--cluster", "h100-80g:1x8", "--explain", "--seconds", seconds,
+                           "--out", tmp_path / "planned.toml"])
+        assert result.returncode == 0, result.stderr
+        return json.loads((tmp_path / "planned.plan.json").read_text())["candidates"]
+
+    assert len(simulated("0")) > 2 >= len(simulated("1e-9")) > 0
+
+
 @pytest.mark.parametrize("more", [["--top", "3"], ["--explain"]], ids=["top", "explain"])
 def test_what_is_printed_of_a_plan_of_three_buckets_fits_100_columns(tmp_path, more):
     cluster = tmp_path / "slow.toml"
