@@ -372,11 +372,10 @@ class Assembler {
         else if (begins_unit && items_.at(runs).run[m] == runs_in(member, runs))
           a_.wait_for(task, sharing.awaited_reductions(static_cast<int>(m), awaited));
         if (runs_it) take_turn(task, turn, m);
-        const int id =
-            runs_it ? add_run(member, std::move(task), number == 0, number + 1 == pieces) : add_zero(std::move(task));
+        const int id = runs_it ? add_run(member, std::move(task), !has_computed(turn, m), number + 1 == pieces)
+                               : add_zero(std::move(task));
         turn.tasks[m].push_back(id);
-        if (a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::compute)
-          last_computed_[static_cast<size_t>(stage)][m] = id;
+        if (computes(id)) last_computed_[static_cast<size_t>(stage)][m] = id;
         last_[static_cast<size_t>(stage)].push_back(id);
         if (code.gathers() && runs_it)
           for (const int unit : here(segment.last_reads)) sharing.read(readers(unit), unit, static_cast<int>(m), id);
@@ -397,8 +396,7 @@ class Assembler {
       const std::vector<int>& own = turn.tasks[member];
       for (const int piece : ir::awaited_pieces(segment, task.piece()))
         task.after.push_back({own[static_cast<size_t>(piece)], -1});
-      const auto computes = [&](int id) { return a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::compute; };
-      const auto last = std::find_if(own.rbegin(), own.rend(), computes);
+      const auto last = std::find_if(own.rbegin(), own.rend(), [&](int id) { return computes(id); });
       if (!ir::is_collective(segment, task.piece())) {
         const auto& ends = members_[member].ends;
         if (const auto end = ends.find({turn.position, turn.mb});
@@ -409,6 +407,14 @@ class Assembler {
       task.queue = ir::Queue::collective;
       const int before = last != own.rend() ? *last : last_computed_[static_cast<size_t>(turn.stage)][member];
       if (before >= 0) task.after.push_back({before, -1});
+    }
+
+    bool computes(int id) const { return a_.tasks_[static_cast<size_t>(id)].queue == ir::Queue::compute; }
+
+    // Whether a piece of the micro-batch's run is computed already. Collectives ahead of it are on another queue, and
+    // may be of positions alone, so what comes next still has to wait for the run's input.
+    bool has_computed(const Turn& turn, size_t member) const {
+      return std::ranges::any_of(turn.tasks[member], [&](int id) { return computes(id); });
     }
 
     // A unit's copy for a block, unless an earlier item has it. before: tasks that it waits for.
@@ -471,8 +477,8 @@ class Assembler {
       return a_.runs_.back().back();
     }
 
-    // first, last: piece of the run.
-    int add_run(Member& member, Task run, bool first, bool last) {
+    // begins: no piece of the run is computed before this one. last: piece of the run.
+    int add_run(Member& member, Task run, bool begins, bool last) {
       const int position = run.stage(), mb = run.micro_batch();
       const Pass pass = run.pass(), what = pass == Pass::F ? Pass::F : Pass::B;
       const int before = pass == Pass::F ? position - 1 : position + 1,
@@ -480,8 +486,8 @@ class Assembler {
       const bool sending = pass != Pass::W && after >= 0 && after < positions_;
       std::vector<int>& own = member.sent[{what, position}];
       const auto incoming = member.sends.find({what, before, mb});
-      if (first && pass != Pass::W && incoming != member.sends.end()) run.after.push_back({incoming->second, -1});
-      if (first && sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
+      if (begins && pass != Pass::W && incoming != member.sends.end()) run.after.push_back({incoming->second, -1});
+      if (begins && sending && own.size() >= kUnsent) run.after.push_back({own[own.size() - kUnsent], -1});
       await_parameters(member, run);
       const int id = a_.add(std::move(run));
       a_.runs_.back().push_back(id);

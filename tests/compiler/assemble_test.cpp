@@ -535,6 +535,56 @@ TEST(Assemble, gathers_twice_and_reduces_once_for_each_block_of_micro_batches) {
   }
 }
 
+// OLMo 2's layers begin with products of what the position before sends, and Ulysses exchanges positions ahead of
+// them.
+TEST(Assemble, what_reads_a_run_s_input_follows_the_send_though_a_collective_comes_first) {
+  config::ModelConfig model = config::family_defaults(config::Family::olmo2);
+  model.layers = 2;
+  std::tie(model.hidden_size, model.heads, model.kv_heads, model.head_dim, model.ffn_size, model.vocab_size) =
+      std::tuple(64, 4, 2, 16, 176, 100);
+  for (const char* spec : {"ulysses=2,schedule=interleaved,chunks=2,paired=true", "ulysses=2,pp=2,paired=true"}) {
+    SCOPED_TRACE(spec);
+    const Plans plans(training_graph(model), {config::strategy_from_spec(spec, 4, model.layers)}, 0,
+                      cluster::uniform(1, 4), switching::Planner::relay);
+    const ir::Program program = assemble(level_step(plans, 3), plans, {});
+    std::vector<std::set<int>> done(program.tasks.size());  // tasks that end before each begins
+    std::map<std::pair<int, ir::Queue>, int> last;
+    int readers = 0;
+    for (size_t id = 0; id < program.tasks.size(); ++id) {
+      const Task& task = program.tasks[id];
+      const auto follow = [&](int before) {
+        done[id].insert(before);
+        done[id].insert(done[static_cast<size_t>(before)].begin(), done[static_cast<size_t>(before)].end());
+      };
+      for (const ir::Wait& wait : task.after) follow(wait.task);
+      for (const int rank : task.ranks) {
+        if (const auto before = last.find({rank, task.queue}); before != last.end()) follow(before->second);
+        last[{rank, task.queue}] = static_cast<int>(id);
+      }
+      if (task.kind() != TaskKind::run) continue;
+      const ir::StageCode& code = plans.strategies()[0].groups[0].stages[static_cast<size_t>(task.stage())];
+      const int input = task.forward() ? code.act_in : code.grad_in, before = task.stage() + (task.forward() ? -1 : 1);
+      const ir::PieceRange range = ir::range_of(code.segment(task.pass()), task.piece());
+      const auto reads = [&](const ir::Instr& instr) { return std::ranges::count(instr.in, input) > 0; };
+      const auto& instrs = code.segment(task.pass()).code;
+      if (input < 0 || task.pass() == Pass::W ||
+          std::none_of(instrs.begin() + static_cast<std::ptrdiff_t>(range.first),
+                       instrs.begin() + static_cast<std::ptrdiff_t>(range.end), reads))
+        continue;
+      ++readers;
+      EXPECT_TRUE(std::ranges::any_of(done[id],
+                                      [&](int other) {
+                                        const Task& send = program.tasks[static_cast<size_t>(other)];
+                                        return send.kind() == TaskKind::send && send.stage() == before &&
+                                               send.forward() == task.forward() &&
+                                               send.micro_batch() == task.micro_batch();
+                                      }))
+          << ir::name_of(task) << " piece " << task.piece();
+    }
+    EXPECT_GE(readers, 2 * 3);
+  }
+}
+
 // 5 micro-batches are two pairs and a single one. Nothing but a collective runs on the queue of collectives.
 TEST(Assemble, micro_batches_of_a_pair_take_turns_while_their_collectives_run) {
   for (const char* spec : {"tp=2,paired=true", "tp=2,pp=2,paired=true,schedule=zb-v", "dp=2,tp=2,zero=3,paired=true"}) {
