@@ -23,8 +23,8 @@ using ir::TaskKind;
 std::vector<int> union_of(std::set<int> set) { return {set.begin(), set.end()}; }
 
 // The runs of a rank for an item of the schedule.
-std::vector<Pass> passes_of(const schedule::Item& item, const CompiledStrategy& s) {
-  if (item.pass == Pass::BW && s.strategy.splits_gradients()) return {Pass::B, Pass::W};
+std::vector<Pass> passes_of(const schedule::Item& item, const ir::StageCode& code) {
+  if (item.pass == Pass::BW && !code.weight.code.empty() && !code.joins_gradients()) return {Pass::B, Pass::W};
   return {item.pass};
 }
 
@@ -234,7 +234,7 @@ class Assembler {
         const int position = schedule::position_of(schedule.placement, schedule.stages(), place.stage, item.chunk);
         std::vector<int> of_item;
         for (int mb = together * item.mb; mb < std::min(together * (item.mb + 1), mbs); ++mb) of_item.push_back(mb);
-        for (const Pass pass : passes_of(item, s_))
+        for (const Pass pass : passes_of(item, code_at(position)))
           if (pass == Pass::F || a_.options_.train) what(place.stage, position, pass, of_item);
       };
       const schedule::ItemIndex index(schedule);

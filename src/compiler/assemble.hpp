@@ -31,9 +31,11 @@ struct RunPlace {
   int ring = 0, position = -1;
 };
 
-/// Cost of a segment on its slowest position.
+/// Cost of a segment on its slowest position. bytes_waited_per_token: those of its collectives under which a nominal
+/// device computes nothing.
 struct SegmentCost {
-  double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0;
+  double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0,
+         bytes_waited_per_token = 0;
 
   /// Floating-point operations and bytes for a micro-batch of T tokens with so many query-key pairs.
   double flops(double T, double pairs) const { return flops_per_token * T + flops_per_pair * pairs; }
@@ -43,9 +45,11 @@ struct SegmentCost {
   friend SegmentCost operator*(int times, const SegmentCost& one);
 };
 
+/// joined: of both kinds of gradients at once, if the stage joins them.
 struct StageCost {
-  SegmentCost forward, backward, weight;
+  SegmentCost forward{}, backward{}, weight{}, joined{};
   DType compute = DType::f32;
+  bool joins() const { return joined.flops_per_token > 0; }
   const SegmentCost& of(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
 
   StageCost& operator+=(const StageCost& other);

@@ -28,7 +28,7 @@ batch::Ring ring_of(const CompiledStrategy& s, size_t group) {
   const auto& stages = s.groups[group].stages;
   for (size_t at = 0; at < stages.size(); ++at) {
     cost += s.cost[group][at];
-    for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
+    for (const Pass pass : {Pass::F, Pass::B, Pass::W})
       for (const ir::Instr& instr : stages[at].segment(pass).code)
         if (const i64 bytes = ir::key_bytes(stages[at], instr, 0).all(); bytes > 0) {
           key_bytes += bytes;
@@ -73,7 +73,7 @@ batch::RingCosts ring_costs(const StageCost& cost, i64 key_bytes, int exchanges)
   constexpr double kLatency = 1e5;  // bytes of memory that a nominal device moves meanwhile
   const NominalDevice device = nominal_device(cost.compute);
   batch::RingCosts costs;
-  for (const Pass pass : {Pass::F, Pass::BW, Pass::W}) {
+  for (const Pass pass : {Pass::F, Pass::B, Pass::W}) {
     SegmentCost of = cost.of(pass);
     of.bytes_fixed = 0;
     costs.per_token += device.seconds(of, 1, 0).count;

@@ -20,6 +20,15 @@ int replicas_in_step(const layout::StageMesh& mesh, const layout::RowCuts& rows)
   return replicas;
 }
 
+// Whether both kinds of gradients at once take less time than apart: the sums of inputs' gradients run under products
+// for weights. Micro-batches in pairs hide them anyway; what is gathered or reduced for runs comes in blocks of one
+// pass. Without overlap nothing is gained, but schedules, and so the order of sums, don't depend on it.
+bool gains_by_joining(const ir::StageCode& stage, const config::Strategy& strategy) {
+  if (strategy.paired || stage.gathers() || stage.reduces()) return false;
+  return std::ranges::any_of(stage.joined.code,
+                             [](const ir::Instr& instr) { return instr.queue == ir::Queue::collective; });
+}
+
 }  // namespace
 
 std::vector<std::vector<int>> host_patterns(std::span<const int> ranks, i64 positions,
@@ -56,18 +65,19 @@ ir::StageCode compile_stage(const ir::Graph& graph, const config::Strategy& stra
     built = builder.misfits().empty();
     gathered.insert(builder.misfits().begin(), builder.misfits().end());
   }
-  recompute(stage, strategy.recompute);
-  if (strategy.splits_gradients()) split_gradients(stage);
-  order_collectives(stage, how.overlap);
   stage.passing = strategy.exchange;
   stage.overlap = how.overlap;
   stage.overlap_transfers = how.overlap_transfers;
   stage.on_devices = how.on_devices;
   stage.element_kernels = how.element_kernels;
-  for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) annotate_units(graph, stage, *segment);
   stage.rows = layout::row_cuts(mesh, strategy.zero);
   stage.every = strategy.every;
   stage.paired = strategy.paired && how.overlap;
+  recompute(stage, strategy.recompute);
+  if (strategy.splits_gradients()) split_gradients(stage);
+  if (!gains_by_joining(stage, strategy)) stage.joined.code.clear();
+  order_collectives(stage, how.overlap);
+  for (ir::Segment* segment : stage.segments()) annotate_units(graph, stage, *segment);
   if (stage.reduces() || stage.paired) cut_into_pieces(stage);
   annotate_lifetimes(stage);
   std::set<int> units;

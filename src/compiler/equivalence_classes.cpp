@@ -306,8 +306,8 @@ const std::vector<int>& EquivalenceClasses::shapes_of(int strategy, int replica,
     for (const ir::Buffer& buffer : code.buffers)
       for (int d = 0; d < buffer.box[static_cast<size_t>(position)].dims; ++d)
         sizes.push_back(buffer.box[static_cast<size_t>(position)].size(d));
-    for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
-      for (const ir::Instr& instr : code.segment(pass).code)
+    for (const ir::Segment* segment : code.segments())
+      for (const ir::Instr& instr : segment->code)
         if (!instr.op) {
           sizes.push_back(ir::scratch_bytes(code, instr, pattern, position, code.replica.size()));
           if (rule_of(s.strategy.compression, instr).codec != codecs::Codec::none)

@@ -78,14 +78,19 @@ void wait_at_once(ir::Segment& segment) {
 }  // namespace
 
 void order_collectives(ir::StageCode& stage, bool overlap) {
-  for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) {
+  for (ir::Segment* segment : stage.segments()) {
     if (!overlap) {
       wait_at_once(*segment);
       continue;
     }
-    start_early(stage, *segment);
-    wait_late(*segment);
+    *segment = overlapped(stage, std::move(*segment));
   }
+}
+
+ir::Segment overlapped(const ir::StageCode& stage, ir::Segment segment) {
+  start_early(stage, segment);
+  wait_late(segment);
+  return segment;
 }
 
 }  // namespace switchyard::compiler

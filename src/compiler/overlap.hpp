@@ -16,4 +16,7 @@ namespace switchyard::compiler {
 /// (asynchronous reductions).
 void order_collectives(ir::StageCode& stage, bool overlap);
 
+/// A segment of the stage, ordered as with overlap.
+ir::Segment overlapped(const ir::StageCode& stage, ir::Segment segment);
+
 }  // namespace switchyard::compiler

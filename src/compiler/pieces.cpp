@@ -84,8 +84,7 @@ void annotate_units(const ir::Graph& graph, const ir::StageCode& stage, ir::Segm
 }
 
 void cut_into_pieces(ir::StageCode& stage) {
-  for (ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
-    cut_segment(*segment, stage.gathers(), stage.reduces(), stage.paired);
+  for (ir::Segment* segment : stage.segments()) cut_segment(*segment, stage.gathers(), stage.reduces(), stage.paired);
 }
 
 }  // namespace switchyard::compiler

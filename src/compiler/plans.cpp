@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 
@@ -7,29 +8,88 @@
 #include "compiler/assemble.hpp"
 #include "compiler/compile.hpp"
 #include "compiler/local_stage.hpp"
+#include "compiler/overlap.hpp"
+#include "compiler/replica_schedule.hpp"
 #include "ir/autodiff.hpp"
 
 namespace switchyard::compiler {
 namespace {
 
+SegmentCost instr_cost(const ir::StageCode& stage, const ir::Instr& instr, int position) {
+  const ir::LocalWork work = ir::local_work(stage, instr, position);
+  const ir::Cost& cost = work.cost;
+  const double accumulated = 0.5 * cost.bytes_accumulated;  // one pass of the two lies under the product
+  SegmentCost one{
+      .flops_per_token = cost.flops_per_token,
+      // A square has about two pairs to each that is seen.
+      .flops_per_pair = cost.flops_per_pair + 2 * cost.flops_per_square,
+      .bytes_per_token = cost.bytes_per_token + cost.bytes_after_per_token,
+      .bytes_per_pair = 2 * cost.bytes_per_square,
+      .bytes_fixed = cost.bytes_fixed,
+  };
+  if (work.chunk > 0)
+    one.bytes_per_token += accumulated * work.share / work.chunk;
+  else
+    one.bytes_fixed += accumulated;
+  return one;
+}
+
+// The narrowest type of an activation: statistics are wider.
+DType compute_type(const ir::StageCode& stage) {
+  DType narrowest = DType::f64;
+  for (const ir::Buffer& buffer : stage.buffers)
+    if (buffer.kind == ir::ValueKind::activation && size_of(buffer.type.dtype) < size_of(narrowest))
+      narrowest = buffer.type.dtype;
+  return narrowest;
+}
+
+// Bytes per token that a rank gets in a reshard: what its part grows or shrinks by, or, of parts that stay as large,
+// these themselves, twice if they are sums of all ranks.
+double bytes_moved_per_token(const ir::StageCode& stage, const ir::Instr& reshard, int position) {
+  const int positions = stage.replica.size();
+  const i64 tokens = positions * i64{1024};
+  const auto bytes = [&](const std::vector<int>& buffers) {
+    double all = 0;
+    for (const int b : buffers)
+      all += static_cast<double>(
+          ir::local_bytes(stage.buffers[static_cast<size_t>(b)], position, positions, {tokens, tokens}));
+    return all / static_cast<double>(tokens);
+  };
+  const double before = bytes(reshard.in), after = bytes(reshard.out);
+  if (before != after) return std::abs(before - after);
+  return stage.buffers[static_cast<size_t>(reshard.in[0])].layout.partial.empty() ? before : 2 * before;
+}
+
+// Instructions of one queue run one after the other, and collectives beside computing: schedules are the same whether
+// they do or not. The clock counts bytes of links.
+double waited_bytes_per_token(const ir::StageCode& stage, const ir::Segment& plain, int position) {
+  const ir::Segment segment = stage.overlap ? plain : overlapped(stage, plain);
+  const NominalDevice device = nominal_device(compute_type(stage));
+  std::vector<double> ends(segment.code.size(), 0);
+  double now = 0, computed = 0, link = 0;
+  ir::walk(
+      segment,
+      [&](size_t i) {
+        const ir::Instr& instr = segment.code[i];
+        if (instr.op) {
+          SegmentCost cost = instr_cost(stage, instr, position);
+          cost.bytes_fixed = 0;
+          const double work = device.seconds(cost, 1, 0).count * device.inside;
+          now += work;
+          computed += work;
+        } else {
+          ends[i] = link = std::max(link, now) + bytes_moved_per_token(stage, instr, position);
+        }
+      },
+      [&](size_t i) { now = std::max(now, ends[i]); });
+  return now - computed;
+}
+
 SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment, int position) {
   SegmentCost total;
-  for (const ir::Instr& instr : segment.code) {
-    if (!instr.op) continue;
-    const ir::LocalWork work = ir::local_work(stage, instr, position);
-    const ir::Cost& cost = work.cost;
-    const double accumulated = 0.5 * cost.bytes_accumulated;  // one pass of the two lies under the product
-    total.flops_per_token += cost.flops_per_token;
-    total.flops_per_pair +=
-        cost.flops_per_pair + 2 * cost.flops_per_square;  // a square has about two pairs to each that is seen
-    total.bytes_per_pair += 2 * cost.bytes_per_square;
-    total.bytes_per_token += cost.bytes_per_token + cost.bytes_after_per_token;
-    total.bytes_fixed += cost.bytes_fixed;
-    if (work.chunk > 0)
-      total.bytes_per_token += accumulated * work.share / work.chunk;
-    else
-      total.bytes_fixed += accumulated;
-  }
+  for (const ir::Instr& instr : segment.code)
+    if (instr.op) total += instr_cost(stage, instr, position);
+  total.bytes_waited_per_token = waited_bytes_per_token(stage, segment, position);
   return total;
 }
 
@@ -41,15 +101,6 @@ SegmentCost slowest(const ir::StageCode& stage, const ir::Segment& segment) {
     if (cost.flops_per_token >= worst.flops_per_token) worst = cost;
   }
   return worst;
-}
-
-// The narrowest type of an activation: statistics are wider.
-DType compute_type(const ir::StageCode& stage) {
-  DType narrowest = DType::f64;
-  for (const ir::Buffer& buffer : stage.buffers)
-    if (buffer.kind == ir::ValueKind::activation && size_of(buffer.type.dtype) < size_of(narrowest))
-      narrowest = buffer.type.dtype;
-  return narrowest;
 }
 
 CompiledStrategy compile_strategy(const ir::Graph& graph, config::Strategy strategy, const cluster::Cluster& cluster,
@@ -85,6 +136,7 @@ SegmentCost& SegmentCost::operator+=(const SegmentCost& other) {
   bytes_per_token += other.bytes_per_token;
   bytes_per_pair += other.bytes_per_pair;
   bytes_fixed += other.bytes_fixed;
+  bytes_waited_per_token += other.bytes_waited_per_token;
   return *this;
 }
 
@@ -93,13 +145,15 @@ SegmentCost operator*(int times, const SegmentCost& one) {
           .flops_per_pair = times * one.flops_per_pair,
           .bytes_per_token = times * one.bytes_per_token,
           .bytes_per_pair = times * one.bytes_per_pair,
-          .bytes_fixed = times * one.bytes_fixed};
+          .bytes_fixed = times * one.bytes_fixed,
+          .bytes_waited_per_token = times * one.bytes_waited_per_token};
 }
 
 StageCost& StageCost::operator+=(const StageCost& other) {
   forward += other.forward;
   backward += other.backward;
   weight += other.weight;
+  joined += other.joined;
   compute = other.compute;
   return *this;
 }
@@ -108,6 +162,7 @@ StageCost operator*(int times, const StageCost& one) {
   return {.forward = times * one.forward,
           .backward = times * one.backward,
           .weight = times * one.weight,
+          .joined = times * one.joined,
           .compute = one.compute};
 }
 
@@ -115,6 +170,7 @@ StageCost cost_of(const ir::StageCode& stage) {
   return {.forward = slowest(stage, stage.forward),
           .backward = slowest(stage, stage.backward),
           .weight = slowest(stage, stage.weight),
+          .joined = slowest(stage, stage.joined),
           .compute = compute_type(stage)};
 }
 

@@ -110,14 +110,15 @@ void drop_after_last_use(const ir::StageCode& stage, ir::Segment& segment, const
 
 // The instruction that drops the last member of a root drops the root.
 void drop_roots(ir::StageCode& stage) {
-  std::set<int> seen;
-  for (ir::Segment* segment : {&stage.weight, &stage.backward, &stage.forward}) {
+  std::set<int> seen, seen_by_joined;
+  for (ir::Segment* segment : {&stage.joined, &stage.weight, &stage.backward, &stage.forward}) {
+    std::set<int>& dropped = segment == &stage.joined ? seen_by_joined : seen;
     const std::vector<size_t> ends = order_of_ends(*segment);
     for (auto end = ends.rbegin(); end != ends.rend(); ++end) {
       ir::Instr& instr = segment->code[*end];
       instr.drop_roots.clear();
       for (const int b : instr.drop)
-        if (const int root = stage.buffers[static_cast<size_t>(b)].root; root >= 0 && seen.insert(root).second)
+        if (const int root = stage.buffers[static_cast<size_t>(b)].root; root >= 0 && dropped.insert(root).second)
           instr.drop_roots.push_back(root);
     }
   }
@@ -178,6 +179,8 @@ void recompute(ir::StageCode& stage, config::Recompute policy) { Cloning(stage, 
 
 void split_gradients(ir::StageCode& stage) {
   stage.weight.pass = Pass::W;
+  stage.joined = stage.backward;
+  stage.joined.pass = Pass::BW;
   take_apart(stage);
   std::set<int> read;  // by what stays
   std::vector<ir::Instr> stays, moves;
@@ -201,6 +204,7 @@ void annotate_lifetimes(ir::StageCode& stage) {
   drop_after_last_use(stage, stage.forward, beyond_forward);
   drop_after_last_use(stage, stage.backward, beyond_backward);
   drop_after_last_use(stage, stage.weight, {stage.loss});
+  drop_after_last_use(stage, stage.joined, {stage.grad_out, stage.loss});
   drop_roots(stage);
 }
 

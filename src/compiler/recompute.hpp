@@ -13,7 +13,8 @@ namespace switchyard::compiler {
 void recompute(ir::StageCode& stage, config::Recompute policy);
 
 /// Moves the calls that only weight gradients need from the backward segment to a segment of their own, order kept.
-/// Operators that compute both kinds of gradients are split in two (ir::Halves). Source: arXiv 2401.10241, section 2.
+/// Operators that compute both kinds of gradients are split in two (ir::Halves). What was the backward segment becomes
+/// the joined one. Source: arXiv 2401.10241, section 2.
 void split_gradients(ir::StageCode& stage);
 
 /// Fills in the drop lists and the stash.

@@ -1,5 +1,7 @@
 #include "compiler/replica_schedule.hpp"
 
+#include <algorithm>
+
 #include "base/errors.hpp"
 #include "schedule/interleaved.hpp"
 #include "schedule/zero_bubble.hpp"
@@ -13,15 +15,22 @@ schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double 
   schedule::Costs costs;
   for (const StageCost& stage : stages) {
     const NominalDevice device = nominal_device(stage.compute);
-    const auto seconds = [&](const SegmentCost& cost) { return device.seconds(cost, T, pairs); };
-    costs.at.push_back({seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
+    const auto waited = [&](const SegmentCost& cost) {
+      return Seconds{cost.bytes_waited_per_token * T / device.inside};
+    };
+    const auto seconds = [&](const SegmentCost& cost) { return device.seconds(cost, T, pairs) + waited(cost); };
+    schedule::ItemTimes& times = costs.at.emplace_back(
+        schedule::ItemTimes{seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
+    if (stage.joins())
+      times.saved = std::max(Seconds{}, waited(stage.backward) + waited(stage.weight) - waited(stage.joined));
   }
   return costs;
 }
 
 // Costs on three kinds of device: products and memory set the pace; the start of small kernels does, which lengthens
 // each pass by as much; communication lengthens F and B, and sends are slow. With products and memory alone, orders
-// came out that take 1.7 times as long as 1F1B on a device of the second kind.
+// came out that take 1.7 times as long as 1F1B on a device of the second kind. On the third one BW hides the same share
+// of what communication adds to B, as far as W lasts.
 std::vector<schedule::Costs> on_devices(const std::vector<StageCost>& stages, double T, double pairs) {
   struct Extra {
     double path, weights, send;  // multiples of the mean F: in F and B, in W, and between stages
@@ -33,7 +42,13 @@ std::vector<schedule::Costs> on_devices(const std::vector<StageCost>& stages, do
   std::vector<schedule::Costs> made;
   for (const Extra& extra : {Extra{0, 0, 0}, Extra{3, 3, 0.1}, Extra{1, 0, 0.3}}) {
     schedule::Costs& costs = made.emplace_back(least);
-    for (schedule::ItemTimes& times : costs.at) {
+    for (size_t at = 0; at < costs.at.size(); ++at) {
+      schedule::ItemTimes& times = costs.at[at];
+      const double waited = stages[at].backward.bytes_waited_per_token + stages[at].weight.bytes_waited_per_token;
+      if (extra.weights == 0 && times.saved.count > 0) {
+        const double hidden = 1 - stages[at].joined.bytes_waited_per_token / waited;
+        times.saved = std::min(times.weight_gradient, times.saved + hidden * extra.path * forward);
+      }
       times.forward += extra.path * forward;
       times.input_gradient += extra.path * forward;
       times.weight_gradient += extra.weights * forward;

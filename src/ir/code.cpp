@@ -219,7 +219,8 @@ std::string to_string(const Graph& graph, const StageCode& stage) {
     text += fmt::format("  {} used {} grad {}\n", graph.param(use.param).name,
                         layout::to_string(stage.replica, use.used), layout::to_string(stage.replica, use.grad));
   return text + "forward\n" + text_of(stage, stage.forward) + "backward\n" + text_of(stage, stage.backward) +
-         (stage.weight.code.empty() ? "" : "weight\n" + text_of(stage, stage.weight));
+         (stage.weight.code.empty() ? "" : "weight\n" + text_of(stage, stage.weight)) +
+         (stage.joins_gradients() ? "joined\n" + text_of(stage, stage.joined) : "");
 }
 
 }  // namespace switchyard::ir

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,7 +65,7 @@ struct Cut {
   int instr = 0;
   std::vector<int> after{};
 };
-/// Pass F, B or W; the one of pass B has both kinds of gradients unless there is one for weights, too. awaits:
+/// Pass F, B, W or BW; the one of pass B has both kinds of gradients unless there is one for weights, too. awaits:
 /// parameter units in the order of their first use; last_reads: the instructions after which they are not read again;
 /// first_writes: units by the first instruction that adds to their gradients; releases: units whose gradients are
 /// complete, with the instruction after which they are. after: collectives that end before the segment does. cuts: in
@@ -135,7 +136,12 @@ struct StageCode {
   std::vector<std::vector<int>> hosts;  // by position, as layout::host_pattern: the placements of replicas on hosts
   int first_unit = 0, end_unit = 0;
   std::vector<Buffer> buffers;
-  Segment forward, backward, weight;  // weight: empty unless gradients are split
+  /// weight: empty unless gradients are split. joined: then both kinds at once, or empty where nothing is gained by
+  /// that. It may run for some micro-batches instead of the other two.
+  Segment forward, backward, weight, joined;
+  std::array<const Segment*, 4> segments() const { return {&forward, &backward, &weight, &joined}; }
+  std::array<Segment*, 4> segments() { return {&forward, &backward, &weight, &joined}; }
+  bool joins_gradients() const { return !joined.code.empty(); }
   layout::RowCuts rows;
   /// Whether parameters are gathered for each run, and whether gradients of each run are reduced to rows.
   bool gathers() const { return !rows.stored.empty(); }
@@ -149,7 +155,12 @@ struct StageCode {
   int kept_unit = kNoUnit;
   int first_of_block(int micro_batch) const { return micro_batch / every * every; }
   Pass copy_pass(Pass pass, int unit) const { return one_copy || unit == kept_unit ? Pass::F : pass; }
-  const Segment& segment(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
+  const Segment& segment(Pass pass) const {
+    return pass == Pass::F                         ? forward
+           : pass == Pass::W                       ? weight
+           : pass == Pass::BW && joins_gradients() ? joined
+                                                   : backward;
+  }
   std::vector<ParamUse> params;
   std::vector<int> units;  // numbers of these parameters, ascending
   int act_in = -1, act_out = -1, grad_in = -1, grad_out = -1;

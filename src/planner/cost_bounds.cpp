@@ -14,6 +14,17 @@ namespace {
 // The largest micro-batch, in tokens, that the rough bound assumes.
 i64 roughly_most(const std::vector<i64>& bounds) { return 4 * bounds.back(); }
 
+// The shorter of both kinds of gradients at once and one after the other, summed over micro-batches by kind of stage.
+template <class ByKind, class Of>
+ByKind sum_of_shorter(size_t micro_batches, const Of& of) {
+  ByKind sum{};
+  for (size_t mb = 0; mb < micro_batches; ++mb) {
+    const ByKind both = of(mb, Pass::BW), inputs = of(mb, Pass::B), weights = of(mb, Pass::W);
+    for (size_t k = 0; k < sum.size(); ++k) sum[k] += std::min(both[k], inputs[k] + weights[k]);
+  }
+  return sum;
+}
+
 }  // namespace
 
 // No device is faster than one that is alone on its host, so bounds at the usual rates are divided by that speedup.
@@ -120,7 +131,7 @@ double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) cons
 }
 
 const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacity, Load& load) const {
-  const bool split = shape.splits_gradients();
+  const bool split = shape.splits_gradients(), joins = joins_gradients(shape);
   std::optional<Gradients>& known = load.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
   if (known) return *known;
   const std::span<const PackedSequence> micro_batches = load.micro_batches;
@@ -129,7 +140,11 @@ const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacit
   };
   const Pass pass = split ? Pass::B : Pass::BW;
   known = {of(micro_batches, pass), of(micro_batches.first(1), pass), of(micro_batches.last(1), pass)};
-  if (split) std::ranges::transform(known->all, of(micro_batches, Pass::W), known->all.begin(), std::plus<>());
+  if (joins)
+    known->all = sum_of_shorter<ByKind>(micro_batches.size(),
+                                        [&](size_t mb, Pass pass) { return of(micro_batches.subspan(mb, 1), pass); });
+  else if (split)
+    std::ranges::transform(known->all, of(micro_batches, Pass::W), known->all.begin(), std::plus<>());
   return *known;
 }
 
@@ -214,16 +229,19 @@ double CostModel::pipeline_bound(const Shape& shape, const Times& times,
 double CostModel::replica_bound(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
   const Placement& p = shape.placement;
   Times times;
+  const auto parts_of_kind = [](StageKind kind) {
+    Parts parts;
+    if (kind == StageKind::middle)
+      parts.further = 1;
+    else
+      parts.add(kind, 1);
+    return parts;
+  };
   const auto add = [&](Pass pass, ByKind* all, ByKind* most, ByKind* first, ByKind* last) {
     for (const StageKind kind : kinds_of(p.pp)) {
       const auto k = static_cast<size_t>(kind);
-      Parts parts;
-      if (kind == StageKind::middle)
-        parts.further = 1;
-      else
-        parts.add(kind, 1);
       for (const PackedSequence& micro_batch : micro_batches) {
-        const double seconds = once(shape, parts, pass, micro_batch);
+        const double seconds = once(shape, parts_of_kind(kind), pass, micro_batch);
         (*all)[k] += seconds;
         if (most) (*most)[k] = std::max((*most)[k], seconds);
         if (first && &micro_batch == &micro_batches.front()) (*first)[k] = seconds;
@@ -233,8 +251,17 @@ double CostModel::replica_bound(const Shape& shape, const std::vector<PackedSequ
   };
   Gradients& gradients = times.gradients;
   add(Pass::F, &times.forward, &times.most_forward, &times.first_forward, nullptr);
-  add(shape.splits_gradients() ? Pass::B : Pass::BW, &gradients.all, nullptr, &gradients.first, &gradients.last);
-  if (shape.splits_gradients()) add(Pass::W, &gradients.all, nullptr, nullptr, nullptr);
+  const bool split = shape.splits_gradients();
+  add(split ? Pass::B : Pass::BW, &gradients.all, nullptr, &gradients.first, &gradients.last);
+  if (joins_gradients(shape))
+    gradients.all = sum_of_shorter<ByKind>(micro_batches.size(), [&](size_t mb, Pass pass) {
+      ByKind seconds{};
+      for (const StageKind kind : kinds_of(p.pp))
+        seconds[static_cast<size_t>(kind)] = once(shape, parts_of_kind(kind), pass, micro_batches[mb]);
+      return seconds;
+    });
+  else if (split)
+    add(Pass::W, &gradients.all, nullptr, nullptr, nullptr);
   double bound = 0;
   for (const Times& least : with_transfers(times, shape, micro_batches.size()))
     bound = std::max(bound, pipeline_bound(shape, least, micro_batches));

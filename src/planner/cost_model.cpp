@@ -219,12 +219,15 @@ Spent CostModel::spent_on(const Shape& shape, const Parts& parts, Pass pass, con
 StageTime CostModel::stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch,
                                 const OfBlock& block) const {
   const Parts parts = parts_of(position.kind, position.layers);
-  const bool split = shape.splits_gradients();
+  const bool split = shape.splits_gradients(), joins = joins_gradients(shape);
   const auto of = [&](Pass pass) {
     return shape.placement.runs_transfer() ? with_transfers(shape, position, pass, block, micro_batch)
                                            : once(shape, parts, pass, micro_batch);
   };
-  StageTime time{.forward = of(Pass::F), .backward = of(split ? Pass::B : Pass::BW), .weight = split ? of(Pass::W) : 0};
+  StageTime time{.forward = of(Pass::F),
+                 .backward = of(split ? Pass::B : Pass::BW),
+                 .weight = split ? of(Pass::W) : 0,
+                 .joined = joins ? of(Pass::BW) : 0};
   if (speedup_ > 1) {
     const auto exchange = [&](Pass pass) {
       const Spent spent = spent_on(shape, parts, pass, micro_batch);
@@ -233,6 +236,7 @@ StageTime CostModel::stage_time(const Shape& shape, const Position& position, co
     time.forward_exchange = exchange(Pass::F);
     time.backward_exchange = exchange(split ? Pass::B : Pass::BW);
     time.weight_exchange = split ? exchange(Pass::W) : 0;
+    time.joined_exchange = joins ? exchange(Pass::BW) : 0;
   }
   return time;
 }
@@ -281,6 +285,12 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
          all.communication + passing(all, micro_batch);
 }
 
+// What runs gather and reduce comes in blocks of one pass.
+bool CostModel::joins_gradients(const Shape& shape) const {
+  return shape.splits_gradients() && !shape.placement.runs_transfer() &&
+         units_.joins(shape.placement.code_mesh(), shape.recompute);
+}
+
 schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
   const Placement& p = shape.placement;
   std::vector<compiler::StageCost> costs(static_cast<size_t>(p.positions()));
@@ -296,6 +306,7 @@ schedule::Schedule CostModel::schedule_of(const Shape& shape, const std::vector<
       costs[at] = parts_of(position.kind, position.layers).sum([&](StageKind kind) {
         return units_.stage_cost(kind, p.code_mesh(), shape.recompute);
       });
+      if (!joins_gradients(shape)) costs[at].joined = {};
     }
   }
   return compiler::schedule_of(shape.schedule, p.chunks, shape.activation_cap, shape.every, costs,

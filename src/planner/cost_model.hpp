@@ -189,6 +189,7 @@ class CostModel {
     int runs = 1;
     bool one_copy = false, first = false, last = false;
   };
+  bool joins_gradients(const Shape& shape) const;
   StageTime stage_time(const Shape& shape, const Position& position, const PackedSequence& micro_batch,
                        const OfBlock& block) const;
   double with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,

@@ -55,7 +55,7 @@ class Replay {
     const bool forward = item.pass == Pass::F;
     const double come = (forward ? here.activation : here.gradient)[mb];
     if (come == kNotYet) return false;
-    free_[stage] = std::max(free_[stage], come) + (forward ? time.forward : time.backward);
+    free_[stage] = std::max(free_[stage], come) + time.of(item.pass);
     if (forward && p + 1 < positions_.size()) {
       here.forward_link = std::max(free_[stage], here.forward_link) + time.send;
       positions_[p + 1].activation[mb] = here.forward_link;
@@ -125,8 +125,7 @@ class SharedReplay {
     const bool forward = item.pass == Pass::F, weight = item.pass == Pass::W;
     if (!weight && (forward ? positions_[replica][p].activation : positions_[replica][p].gradient)[mb] == kNotYet)
       return;
-    const double exchange = forward ? time.forward_exchange : weight ? time.weight_exchange : time.backward_exchange;
-    const double all = forward ? time.forward : weight ? time.weight : time.backward;
+    const double exchange = time.exchange_of(item.pass), all = time.of(item.pass);
     busy_[replica][stage] = true;
     const std::array stretches{simulator::Stretch{(all - exchange) / speedup_, pipeline.hosts[stage], 0},
                                simulator::Stretch{exchange, resting_[replica][stage], 0}};

@@ -35,11 +35,21 @@ inline PackedSequence largest(const PackedSequence& a, const PackedSequence& b) 
 }
 
 /// Seconds of one micro-batch at one position of the pipeline. backward: of both gradients, or of input gradients where
-/// the schedule splits them. send: of activations to the next position, and of their gradients back; 0 if that is the
-/// same stage. ..._exchange: the part that is communication inside the stage.
+/// the schedule splits them; joined: of both in a schedule that splits some and joins others. send: of activations to
+/// the next position, and of their gradients back; 0 if that is the same stage. ..._exchange: the part that is
+/// communication inside the stage.
 struct StageTime {
   double forward = 0, backward = 0, weight = 0, send = 0;
   double forward_exchange = 0, backward_exchange = 0, weight_exchange = 0;
+  double joined = 0, joined_exchange = 0;
+  double of(Pass pass) const {
+    return pass == Pass::F ? forward : pass == Pass::W ? weight : pass == Pass::BW && joined > 0 ? joined : backward;
+  }
+  double exchange_of(Pass pass) const {
+    if (pass == Pass::F) return forward_exchange;
+    if (pass == Pass::W) return weight_exchange;
+    return pass == Pass::BW && joined > 0 ? joined_exchange : backward_exchange;
+  }
 };
 
 /// Seconds until a pipeline has finished its micro-batches: at[position][micro-batch]. Each item starts when its stage

@@ -13,7 +13,7 @@ StageMemory::StageMemory(const ir::StageCode& stage) : stage_(stage) {
     kinds.push_back(position);
     positions_.emplace_back(stage, position);
   }
-  for (const Pass pass : {Pass::F, Pass::BW, Pass::W})
+  for (const Pass pass : {Pass::F, Pass::B, Pass::W, Pass::BW})
     for (std::vector<Scratch>& of_pass = scratch_[pass]; const ir::Instr& instr : stage.segment(pass).code)
       of_pass.push_back(scratch_of(instr));
   trace();
@@ -31,8 +31,11 @@ void StageMemory::trace() {
   if (stage_.act_out >= 0 && std::ranges::count(stage_.stash, stage_.act_out) == 0)
     follow(sent_, blocks.release(*held, stage_.act_out));
   if (stage_.grad_in >= 0) follow(gradient_, blocks.receive(*held, stage_.grad_in));
-  follow(steps_[Pass::BW], blocks.run(*held, Pass::BW, ir::kWhole, false));
+  const compiler::StageBlocks::Held* before = held;
+  follow(steps_[Pass::B], blocks.run(*held, Pass::B, ir::kWhole, false));
   follow(steps_[Pass::W], blocks.run(*held, Pass::W, ir::kWhole, false));
+  held = before;
+  if (stage_.joins_gradients()) follow(steps_[Pass::BW], blocks.run(*held, Pass::BW, ir::kWhole, false));
 }
 
 StageMemory::Scratch StageMemory::scratch_of(const ir::Instr& instr) const {
@@ -85,11 +88,15 @@ Kept StageMemory::activations(const ir::CallSize& size, const compiler::LocalSta
   kept.forward_peak = follow(steps_.at(Pass::F), Pass::F);
   follow(sent_, Pass::F);
   kept.stash = now;
-  follow(gradient_, Pass::BW);
-  kept.backward_peak = follow(steps_.at(Pass::BW), Pass::BW);
+  follow(gradient_, Pass::B);
+  const i64 before = now;
+  kept.backward_peak = follow(steps_.at(Pass::B), Pass::B);
   if (stage_.weight.code.empty()) return kept;
   kept.later = now;
   kept.backward_peak = std::max(kept.backward_peak, follow(steps_.at(Pass::W), Pass::W));
+  now = before;
+  if (stage_.joins_gradients())
+    kept.backward_peak = std::max(kept.backward_peak, follow(steps_.at(Pass::BW), Pass::BW));
   return kept;
 }
 

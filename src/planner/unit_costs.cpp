@@ -116,9 +116,16 @@ const Spent& UnitCosts::least(StageKind kind, const StageMesh& mesh, config::Rec
 Spent UnitCosts::least_of(StageKind kind, const StageMesh& mesh, config::Recompute recompute, i64 capacity, bool split,
                           bool through) const {
   Spent least = least_of_pass(kind, mesh, recompute, Pass::F, capacity);
-  least += least_of_pass(kind, mesh, recompute, split ? Pass::B : Pass::BW, capacity);
-  if (split && !through) least += least_of_pass(kind, mesh, recompute, Pass::W, capacity);
-  return least;
+  Spent gradients = least_of_pass(kind, mesh, recompute, split ? Pass::B : Pass::BW, capacity);
+  if (split && !through) {
+    gradients += least_of_pass(kind, mesh, recompute, Pass::W, capacity);
+    if (joins(mesh, recompute)) {
+      const Spent& both = least_of_pass(kind, mesh, recompute, Pass::BW, capacity);
+      gradients.compute = std::min(gradients.compute, both.compute);
+      gradients.per_pair = std::min(gradients.per_pair, both.per_pair);
+    }
+  }
+  return least += gradients;
 }
 
 const Spent& UnitCosts::least_of_pass(StageKind kind, const StageMesh& mesh, config::Recompute recompute, Pass pass,
@@ -150,6 +157,10 @@ Kept UnitCosts::kept(StageKind kind, int layers, const StageMesh& mesh, config::
   size.tokens = (size.tokens + multiple - 1) / multiple * multiple;
   const Kept& one = kept_of(kind, mesh, recompute, split, size);
   return layers == 1 ? one : deepened(one, kept_of(StageKind::middle, mesh, recompute, split, size), layers);
+}
+
+bool UnitCosts::joins(const StageMesh& mesh, config::Recompute recompute) const {
+  return code(StageKind::middle, mesh, recompute, true).stage.joins_gradients();
 }
 
 const compiler::StageCost& UnitCosts::stage_cost(StageKind kind, const StageMesh& mesh,

@@ -85,6 +85,8 @@ class UnitCosts {
   /// apart. size: tokens, the longest document, and keys that come together from several ring ranks.
   Kept kept(StageKind kind, int layers, const StageMesh& mesh, config::Recompute recompute, bool split,
             ir::CallSize size) const;
+  /// Whether code whose gradients are split has them joined, too.
+  bool joins(const StageMesh& mesh, config::Recompute recompute) const;
   /// The costs from which a trainer's schedule is made, for code whose gradients are split.
   const compiler::StageCost& stage_cost(StageKind kind, const StageMesh& mesh, config::Recompute recompute) const;
   /// The same without recomputation, gradients not split, with what its attention passes on between ring ranks.

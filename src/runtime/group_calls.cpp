@@ -41,7 +41,7 @@ class Chosen {
 
 template <class Visit>
 void each_exchange(const ir::StageCode& stage, size_t pattern, const Visit& visit) {
-  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight}) {
+  for (const ir::Segment* segment : stage.segments()) {
     const int channel = channel_within({}, collectives_of(*segment)).id;
     for (const ir::Instr& instr : segment->code)
       if (!instr.op) visit(*instr.exchanges[pattern], channel);

@@ -59,6 +59,7 @@ SegmentRunner::SegmentRunner(const ir::Graph& graph, const ir::StageCode& stage,
   forward_ = resolve(graph, stage.forward);
   backward_ = resolve(graph, stage.backward);
   weight_ = resolve(graph, stage.weight);
+  joined_ = resolve(graph, stage.joined);
 }
 
 std::vector<SegmentRunner::Columns> SegmentRunner::columns_of_roots() const {
@@ -103,8 +104,9 @@ std::vector<SegmentRunner::Call> SegmentRunner::resolve(const ir::Graph& graph, 
 const std::vector<SegmentRunner::Call>& SegmentRunner::calls(const ir::Segment& segment) const {
   if (&segment == &stage_.forward) return forward_;
   if (&segment == &stage_.backward) return backward_;
-  check(&segment == &stage_.weight, "a segment of another stage");
-  return weight_;
+  if (&segment == &stage_.weight) return weight_;
+  check(&segment == &stage_.joined, "a segment of another stage");
+  return joined_;
 }
 
 void SegmentRunner::make_room(MicroBatchState& state) const {

@@ -86,8 +86,8 @@ class SegmentRunner {
   DType state_dtype_;
   at::Device device_;
   size_t roots_ = 0;
-  std::vector<Columns> columns_;                   // by buffer
-  std::vector<Call> forward_, backward_, weight_;  // by instruction
+  std::vector<Columns> columns_;                            // by buffer
+  std::vector<Call> forward_, backward_, weight_, joined_;  // by instruction
 };
 
 }  // namespace switchyard::runtime

@@ -267,7 +267,7 @@ Length least_length(const Pipeline& pipeline, int cap) {
     if (p > 0) now += send(p - 1, p);
     const size_t stage = stage_at(p);
     begin[stage] = std::min(begin[stage], now);
-    work[stage] += pipeline.mbs * (times.forward + pipeline.costs.of(Pass::BW, p)).count;
+    work[stage] += pipeline.mbs * (times.forward + times.input_gradient + times.weight_gradient).count;
     forward[stage] = std::max(forward[stage], times.forward.count);
     now += times.forward.count;
   }

@@ -56,7 +56,8 @@ std::optional<Scheduled> list_schedule(const Pipeline& pipeline, const std::vect
 /// errors   InternalError if the stages wait for each other in a cycle
 Length length_of(const Pipeline& pipeline, const Schedule& schedule);
 
-/// Lower bound of the length of any schedule of this pipeline in which no stage holds more than `cap` activations.
+/// Lower bound of the length of any schedule of this pipeline that has gradients apart, and in which no stage holds
+/// more than `cap` activations.
 Length least_length(const Pipeline& pipeline, int cap);
 
 }  // namespace switchyard::schedule

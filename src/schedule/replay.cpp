@@ -17,7 +17,7 @@ Seconds Costs::of(Pass pass, int position) const {
   const ItemTimes& times = of(position);
   if (pass == Pass::F) return times.forward;
   if (pass == Pass::B) return times.input_gradient;
-  return pass == Pass::W ? times.weight_gradient : times.input_gradient + times.weight_gradient;
+  return pass == Pass::W ? times.weight_gradient : times.input_gradient + times.weight_gradient - times.saved;
 }
 
 Seconds Timing::worst_idle() const { return idle.empty() ? Seconds{} : *std::max_element(idle.begin(), idle.end()); }
@@ -35,6 +35,7 @@ void check_costs(const Costs& costs, int positions) {
         "schedule: times of {} positions for a pipeline of {}", costs.at.size(), positions);
   for (const ItemTimes& times : costs.at) {
     check(is_time(times.forward) && is_time(times.input_gradient) && is_time(times.weight_gradient) &&
+              is_time(times.saved) && times.saved <= times.input_gradient + times.weight_gradient &&
               is_time(costs.send),
           "schedule: a time is negative or not finite: F {}, B {}, W {}, send {}", times.forward.count,
           times.input_gradient.count, times.weight_gradient.count, costs.send.count);

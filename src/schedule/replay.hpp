@@ -8,9 +8,9 @@
 
 namespace switchyard::schedule {
 
-/// Times of one micro-batch at one position of the pipeline. BW takes input_gradient + weight_gradient.
+/// Times of one micro-batch at one position of the pipeline. BW takes input_gradient + weight_gradient - saved.
 struct ItemTimes {
-  Seconds forward, input_gradient, weight_gradient;
+  Seconds forward, input_gradient, weight_gradient, saved{};
   bool operator==(const ItemTimes&) const = default;
 };
 

@@ -1,12 +1,14 @@
 #include "schedule/zero_bubble.hpp"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "base/errors.hpp"
+#include "schedule/join_gradients.hpp"
 #include "schedule/list_scheduler.hpp"
 
 namespace switchyard::schedule {
@@ -39,6 +41,8 @@ Schedule split_one_f_one_b(const Pipeline& pipeline) {
 
 // Costs are estimates: a gain below this share may be a loss in the real step.
 constexpr double kGain = 0.005, kRounding = 5e-13;
+// By these shares a makespan may grow while gradients are joined, before what that saves.
+constexpr std::array kSlacks{0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16};
 
 // Means over the devices of a schedule's length, as a share of the device's least length.
 struct Mean {
@@ -68,18 +72,20 @@ class Search {
     const int most = std::max(1, pipeline.mbs);
     cap = std::clamp(cap, pipeline.chunks, most * pipeline.chunks);  // no stage ever holds more
     const int usual = std::min(cap, pipeline.positions());
-    if (pipeline.chunks == 1 && cap >= std::min(pipeline.stages, most)) {
+    has_usual_ = pipeline.chunks == 1 && cap >= std::min(pipeline.stages, most);
+    if (has_usual_) {
       take(split_one_f_one_b(pipeline), least_lengths(cap), kRounding);
       allowed_ = best_->lengths;
     }
     // A smaller cap may gain, as it keeps stages from running ahead.
     int c = usual;
     while (c >= pipeline.chunks && can_improve(c, kRounding) && try_cap(c, kRounding)) --c;
+    join(kRounding);
     for (c = usual + 1; c <= cap && can_improve(cap, kGain); ++c) {
       allowed_ = best_->lengths;
-      if (can_improve(c, kGain)) try_cap(c, kGain);
+      if (can_improve(c, kGain) && try_cap(c, kGain)) join(kGain);
     }
-    return std::move(best_->schedule);
+    return std::move((joined_ ? joined_ : best_)->schedule);
   }
 
  private:
@@ -101,7 +107,50 @@ class Search {
     return mean;
   }
 
-  bool can_improve(int cap, double gain) const { return improves(mean_of(least_lengths(cap)), gain); }
+  std::vector<Length> lengths_of(const Schedule& schedule) const {
+    std::vector<Length> lengths;
+    for (const Pipeline& device : devices_) lengths.push_back(length_of(device, schedule));
+    return lengths;
+  }
+
+  // Joins gradients of the best schedule that has them apart, where that saves time: whether the result is better than
+  // what was joined before. 1F1B, which joins all, is the first of these, and none is longer on any device.
+  void join(double gain) {
+    const Pipeline& pipeline = devices_.front();
+    const auto saves = [](const ItemTimes& times) { return times.saved.count > 0; };
+    if (std::ranges::none_of(devices_,
+                             [&](const Pipeline& device) { return std::ranges::any_of(device.costs.at, saves); }))
+      return;
+    const auto consider = [&](Schedule made) {
+      std::vector<Length> lengths = lengths_of(made);
+      for (size_t i = 0; joined_ && i < lengths.size(); ++i)
+        if (lengths[i].makespan > joined_allowed_[i].makespan * (1 + kRounding)) return;
+      const Mean mean = mean_of(lengths);
+      if (!improves(joined_, mean, gain)) return;
+      if (!joined_) joined_allowed_ = lengths;
+      joined_ = {std::move(made), std::move(lengths), mean};
+      gain = kRounding;
+    };
+    if (joined_)
+      joined_allowed_ = joined_->lengths;
+    else if (has_usual_)
+      consider(one_f_one_b(pipeline.stages, pipeline.mbs));
+    consider(best_->schedule);
+    std::vector<Costs> costs;
+    for (const Pipeline& device : devices_) costs.push_back(device.costs);
+    std::vector<Schedule> looked{best_->schedule};  // a larger share often changes nothing
+    const auto consider_joined = [&](const Schedule& apart) {
+      for (Schedule& made : join_gradients(apart, costs, kSlacks)) {
+        if (std::ranges::find(looked, made) != looked.end()) continue;
+        consider(made);
+        looked.push_back(std::move(made));
+      }
+    };
+    consider_joined(best_->schedule);
+    if (has_usual_) consider_joined(split_one_f_one_b(pipeline));
+  }
+
+  bool can_improve(int cap, double gain) const { return improves(best_, mean_of(least_lengths(cap)), gain); }
 
   // Whether one of the rules' schedules with this cap is the best now. gain: by which the first must be better than the
   // best so far.
@@ -123,7 +172,7 @@ class Search {
           gained = true;
           gain = kRounding;
         }
-        if (!improves(mean_of(least), kRounding)) return gained;
+        if (!improves(best_, mean_of(least), kRounding)) return gained;
       }
     return gained;
   }
@@ -136,7 +185,7 @@ class Search {
       if (lengths[i].makespan > most) return false;
     }
     const Mean mean = mean_of(lengths);
-    if (!improves(mean, gain)) return false;
+    if (!improves(best_, mean, gain)) return false;
     best_ = {std::move(made), std::move(lengths), mean};
     return true;
   }
@@ -150,16 +199,20 @@ class Search {
     return allowed_.empty() ? gain : std::min(gain, allowed_[i].makespan * (1 + kRounding));
   }
 
-  bool improves(const Mean& now, double gain) const {
-    if (!best_ || now.makespan <= best_->mean.makespan * (1 - gain)) return true;
-    return now.makespan <= best_->mean.makespan * (1 + kRounding) &&
-           now.longest_stage <= best_->mean.longest_stage * (1 - gain);
+  static bool improves(const std::optional<Candidate>& best, const Mean& now, double gain) {
+    if (!best || now.makespan <= best->mean.makespan * (1 - gain)) return true;
+    return now.makespan <= best->mean.makespan * (1 + kRounding) &&
+           now.longest_stage <= best->mean.longest_stage * (1 - gain);
   }
 
+  bool has_usual_ = false;         // whether 1F1B holds no more than the cap
   std::vector<Pipeline> devices_;  // the same pipeline with each device's costs
   std::vector<Length> units_;      // least lengths with the memory of 1F1B
   std::vector<Length> allowed_;    // no candidate may be longer on any device
   std::optional<Candidate> best_;
+  // The same with gradients joined again where that saves time.
+  std::optional<Candidate> joined_;
+  std::vector<Length> joined_allowed_;
 };
 
 Schedule best_of(const Pipeline& pipeline, int cap, const std::vector<Costs>& devices) {

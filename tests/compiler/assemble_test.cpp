@@ -233,7 +233,7 @@ i64 link_bytes(const switching::MovePlan& plan, const Plans& plans, DType dtype)
 void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int p) {
   const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(p)];
   const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
-  size_t runs = 0, sends = 0, zeros = 0;
+  size_t runs = 0, joined = 0, sends = 0, zeros = 0;
   for (size_t replica = 0; replica < phase.replica.size(); ++replica) {
     const size_t stages = strategy.groups[static_cast<size_t>(strategy.replicas[replica].group)].stages.size(),
                  mbs = phase.replica[replica].size();
@@ -241,7 +241,9 @@ void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const
     sends += 2 * (stages - 1) * mbs;
     zeros += mbs == 0 ? stages : 0;
   }
-  EXPECT_EQ(tasks(program, TaskKind::run, p).size(), runs);
+  if (strategy.strategy.splits_gradients())
+    for (const Task* run : tasks(program, TaskKind::run, p)) joined += run->pass() == Pass::BW ? 1 : 0;
+  EXPECT_EQ(tasks(program, TaskKind::run, p).size() + joined, runs);
   EXPECT_EQ(tasks(program, TaskKind::send, p).size(), sends);
   EXPECT_EQ(tasks(program, TaskKind::zero_fill, p).size(), zeros);
   const int previous = p == 0 ? -1 : plan.phases[static_cast<size_t>(p - 1)].strategy;
@@ -251,23 +253,31 @@ void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const
             link_bytes(plans.reduction(phase.strategy), plans, DType::f32));
 }
 
-// Every reduce of a rank comes after its last run of the phase, in task order.
-void expect_reductions_after_runs(const ir::Program& program, int p) {
-  std::map<int, size_t> last_run;
+// Every reduce of a unit comes after the last run of each of its ranks that adds to the unit's gradients, in task
+// order.
+void expect_reductions_after_runs(const ir::Program& program, const Plans& plans, int p, int strategy) {
+  const CompiledStrategy& s = plans.strategies()[static_cast<size_t>(strategy)];
+  std::map<std::pair<int, int>, size_t> last;  // rank, unit
   for (size_t id = 0; id < program.tasks.size(); ++id) {
     const Task& task = program.tasks[id];
-    if (task.phase != p) continue;
+    if (task.phase != p || (task.kind() != TaskKind::run && task.kind() != TaskKind::zero_fill)) continue;
+    const ir::StageCode& code = s.groups[static_cast<size_t>(task.group())].stages[static_cast<size_t>(task.stage())];
     for (const int rank : task.ranks)
-      if (task.kind() == TaskKind::run || task.kind() == TaskKind::zero_fill) last_run[rank] = id;
+      for (const int unit :
+           task.kind() == TaskKind::zero_fill ? code.units : ir::units_written(code.segment(task.pass()), task.piece()))
+        last[{rank, unit}] = id;
   }
+  size_t awaited = 0;
   for (size_t id = 0; id < program.tasks.size(); ++id) {
     const Task& task = program.tasks[id];
     if (task.phase != p || task.kind() != TaskKind::reduce) continue;
     for (const int rank : task.ranks)
-      if (last_run.contains(rank)) {
-        EXPECT_GT(id, last_run.at(rank));
+      if (const auto run = last.find({rank, task.unit()}); run != last.end()) {
+        EXPECT_GT(id, run->second) << ir::name_of(task);
+        ++awaited;
       }
   }
+  EXPECT_EQ(awaited > 0, !last.empty());
 }
 
 TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
@@ -283,7 +293,7 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
       EXPECT_EQ(execute({plans, plan, program}), program.tasks.size());
       for (size_t p = 0; p < plan.phases.size(); ++p) {
         expect_phase(program, plan, plans, static_cast<int>(p));
-        expect_reductions_after_runs(program, static_cast<int>(p));
+        expect_reductions_after_runs(program, plans, static_cast<int>(p), plan.phases[p].strategy);
         idle += !tasks(program, TaskKind::zero_fill, static_cast<int>(p)).empty();
         uneven += plans.strategies()[static_cast<size_t>(plan.phases[p].strategy)].groups.size() > 1;
       }

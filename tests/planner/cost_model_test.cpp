@@ -311,8 +311,9 @@ TEST(CostModel, memory_covers_all_that_an_order_keeps) {
        shapes(model_of(8, 64, 100), 8, {.stage_ranks = {1}, .pp = {2, 4}, .recompute = {config::Recompute::none}})) {
     const int pp = shape.placement.pp, chunks = shape.placement.chunks, cap = shape.activation_cap;
     for (int mbs = 1; mbs <= 11; ++mbs) {
+      const compiler::SegmentCost one{.flops_per_token = 1};
       const std::vector<compiler::StageCost> none(static_cast<size_t>(pp * chunks),
-                                                  {{1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}, {1, 0, 0, 0, 0}});
+                                                  {.forward = one, .backward = one, .weight = one});
       const schedule::Schedule made =
           compiler::schedule_of(shape.schedule, chunks, cap, shape.every, none, mbs, 1e9, 0);
       const std::vector<int> peak = schedule::peak_in_flight(made.order);
