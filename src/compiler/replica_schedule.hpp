@@ -21,7 +21,8 @@ NominalDevice nominal_device(DType compute);
 /// The strategy's schedule for `mbs` micro-batches on each replica of `group` that follows it, or for so many pairs of
 /// them; micro-batches beyond are removed from a hand-written order. Evaluation (train false) has no gradients and runs
 /// like GPipe. Zero-bubble and ZeroPP schedules are made for the estimated times of the mean of micro_batches; those of
-/// zero-bubble and ZB-V for three kinds of device at once.
+/// zero-bubble and ZB-V for three kinds of device at once. These join both kinds of gradients of some micro-batches
+/// where stages have code for that.
 schedule::Schedule schedule_of(const CompiledStrategy& strategy, int group, int mbs,
                                const std::vector<batch::MicroBatch>& micro_batches, bool train);
 
