@@ -35,7 +35,7 @@ precision = "bf16"
 
 
 def seconds(programs, text, cluster, strategy):
-    """Of a step, by program."""
+    """Seconds of a step, by program."""
     with tempfile.TemporaryDirectory() as folder:
         return [Simulations(program, pathlib.Path(folder), text, [], cluster, 0).of(strategy)["step_seconds"]
                 for program in programs]
