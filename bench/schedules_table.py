@@ -81,7 +81,7 @@ def print_drawn(programs, count):
     print("|---|---|---|---|---|---|")
     for schedule, tp in dict.fromkeys(key[:2] for key in ratios):
         of_builds = [ratios[schedule, tp, number] for number in range(len(programs))]
-        columns = [[f"{figure:.3g}" for figure in (sum(these) / len(these), max(these), sum(one > 1 for one in these))]
+        columns = [[f"{sum(these) / len(these):.3f}", f"{max(these):.3f}", str(sum(one > 1 for one in these))]
                    for these in of_builds]
         cells = [now + "".join(f" ({before[i]})" for before in columns[1:]) for i, now in enumerate(columns[0])]
         print(f"| {schedule} | {tp} | {len(of_builds[0])} | {' | '.join(cells)} |")
