@@ -113,10 +113,13 @@ class Replay {
         for (const int param : params_of(task(it->second), plan_, plans_)) take_copy(task(it->second), param);
     };
     for (const auto& [after, gather] : rooms) read_copies_.insert(use_of_transfer(task(gather)));
+    const std::vector<int> waiting = worst_ ? runs_that_wait() : std::vector<int>(order_.size(), -1);
     make_room(kStart);
     post(kStart);
-    for (const auto& [id, begins, ends] : order_) {
+    for (size_t at = 0; at < order_.size(); ++at) {
+      const auto [id, begins, ends] = order_[at];
       meter_.at(id);
+      if (waiting[at] >= 0) state_of(task(waiting[at]), task(waiting[at]).stage());
       if (begins) {
         for (const UnitUse& use : uses_until_start(task(id), holdings_.rank(), program_)) used(use);
         perform(task(id));
@@ -140,6 +143,24 @@ class Replay {
       for (const StateKey& state : states_of(task(id), holdings_.rank()))
         if (--workers_.at(state) == 0) end_state(state);
     }
+  }
+
+  // At each place of the order, the next run, if it may have begun, with its feeds, and waits for parameters that the
+  // switching queue has not brought before this task; else -1.
+  std::vector<int> runs_that_wait() const {
+    std::vector<int> waiting(order_.size(), -1);
+    int next = -1, awaited = -1;  // run, the last task of the switching queue that it waits for
+    for (size_t at = order_.size(); at-- > 0;) {
+      const int id = order_[at].task;
+      if (task(id).queue == ir::Queue::switching && id <= awaited) waiting[at] = next;
+      if (task(id).queue != ir::Queue::compute) continue;
+      next = id;
+      awaited = -1;
+      if (task(id).kind() == TaskKind::run)
+        for (const ir::Wait& wait : task(id).after)
+          if (task(wait.task).queue == ir::Queue::switching) awaited = std::max(awaited, wait.task);
+    }
+    return waiting;
   }
 
   // Runs of a stage that use the same units count as one user of each.

@@ -159,6 +159,15 @@ def test_random_strategies_buckets_and_settings_equal_one_rank(tmp_path, corpus,
     assert max(ratios) <= LOOSEST_BOUND
 
 
+def test_feeds_of_a_run_that_waits_for_parameters_are_within_the_bound(tmp_path, corpus, one_rank):
+    """In the second step one rank has no documents of the first phase. Its first run begins while parameters for that
+    phase still come."""
+    job = tiny.write_job(tmp_path / "job.toml", corpus,
+                         [(tiny.LONGEST, "dp=1 + dp=1"), (37, "tp=2,recompute=full,zero=0")], model=MODELS["qwen3"],
+                         run={"ranks": 2, "home": 1, "prefetch": True, "order": [0, 1]})
+    expect_equal(tiny.train(job, "--out", tmp_path / "out"), one_rank("qwen3"))
+
+
 @pytest.mark.parametrize("name", ["llama", "dynamic", "qwen3", "dropout"])
 @pytest.mark.parametrize("strategy", ["dp=2", "dp=2,ulysses=2", "dp=2,pp=2,schedule=zero-bubble",
                                       "tp=2,ulysses=2,zero=3"])
