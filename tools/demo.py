@@ -8,6 +8,7 @@ and makes the report page. Exit status 1: losses differ, or a command failed.
 
 import argparse
 import hashlib
+import itertools
 import json
 import re
 import shutil
@@ -118,9 +119,13 @@ def profile(program):
         print(f"profile: done before, in {PROFILE}", file=sys.stderr)
         return
     RUNS.mkdir(parents=True, exist_ok=True)
-    cluster = next(line.split('"')[1] for line in JOB.read_text().splitlines() if line.startswith("emulate"))
+    cluster = emulated_cluster()
     called("the profile", [program, "profile", "--emulate", cluster, "--head-dim", "24", "--out", str(PROFILE)])
     stamp.write_text(key)
+
+
+def emulated_cluster():
+    return next(line.split('"')[1] for line in JOB.read_text().splitlines() if line.startswith("emulate"))
 
 
 def simulated(program, job, profile, steps):
@@ -133,9 +138,12 @@ def simulated(program, job, profile, steps):
 
 
 def planned(program, job, profile, out, steps, *options):
-    """Plans the job into the file `out`; returns the lines that say what was chosen."""
-    return called("planning", [program, "plan", str(job), "--cluster", str(profile), "--steps", str(steps), "--out",
-                               str(out), *options]).splitlines()
+    """Plans the job into the file `out`; returns the strategies that were chosen: "to 4096: dp=4; to 1024: dp=8"."""
+    lines = called("planning", [program, "plan", str(job), "--cluster", str(profile), "--steps", str(steps), "--out",
+                                str(out), *options]).splitlines()
+    first = next((number for number, line in enumerate(lines) if line.startswith("chosen")), len(lines)) + 1
+    of_plan = itertools.takewhile(lambda line: line.startswith(" "), lines[first:])  # they belong to the line above
+    return "; ".join(line.strip() for line in of_plan if line.strip().startswith("to "))
 
 
 def with_one_degree(job):
@@ -146,13 +154,8 @@ def with_one_degree(job):
 def contenders(program, job, profile, folder, steps):
     """The plan, the best single strategy, and the usual default under the same split, as jobs in the folder."""
     plan, single, uniform, stream = (folder / f"{name}.toml" for name in ("plan", "single", "uniform", "stream"))
-    told = False
-    for number, line in enumerate(planned(program, job, profile, plan, steps)):
-        if not line.startswith(" "):  # lines below another one belong to it
-            told = number == 0 or line.startswith(("chosen", "best single"))
-        if told and line:
-            print(line)
-    planned(program, job, profile, single, steps, "--buckets", "1")
+    chosen = planned(program, job, profile, plan, steps)
+    chosen_single = planned(program, job, profile, single, steps, "--buckets", "1")
     text = with_one_degree(single.read_text())
     uniform.write_text(text)
     stream.write_text(text.replace('packing = "balanced"', 'packing = "stream"'))
@@ -164,7 +167,20 @@ def contenders(program, job, profile, folder, steps):
         found.append(Contender("default", "the usual default", stream, results[stream]))
     else:
         print("the usual default does not fit the memory: it is left out", file=sys.stderr)
+    print_choice(found, chosen, chosen_single)
     return found
+
+
+def print_choice(found, chosen, chosen_single):
+    """What was planned, why, and what memory that takes, in three lines."""
+    plan, single, *default = found
+    seconds = [f"{one.simulated['step_seconds']:.2f} s" for one in found]
+    also = "".join(f", {one.title} {time}" for one, time in zip(default, seconds[2:]))
+    print(f"The plan: {chosen}\n"
+          f"Why: the plan takes {seconds[0]} a step in simulation, {single.title} ({chosen_single}) {seconds[1]}"
+          f"{also}. {reason(plan, single)}.\n"
+          f"Memory: at most {max(plan.simulated['peak_bytes']) / 2**20:.0f} MiB of the "
+          f"{emulated_cluster().split(',')[-1]} of a device.\n", flush=True)
 
 
 def train(program, title, folder, job, steps, *options):

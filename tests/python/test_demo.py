@@ -32,8 +32,8 @@ elif args[0] == "plan":
     kind = "single" if "--buckets" in args else "plan"
     Path(value("--out")).write_text(f'# {{kind}}\\npacking = "balanced", ring_degree = "document"\\n'
                                         'ring = 1, ring_degree = "document"\\n')
-    print("Step 1 s;\\n  limited by computing\\nhosts\\n\\n   step\\nchosen   1 s\\n  a\\n  b")
-    print("best single strategy   2 s\\n  c")
+    print("Step 1 s;\\n  limited by computing\\nhosts\\n\\n   step\\nchosen   1 s\\n  to 9: a\\n  to 4: b\\n  keys")
+    print("best single strategy   2 s\\n  to 9: c")
     print("best of 3\\n  x")
 elif args[0] == "simulate":
     text = Path(args[1]).read_text()
@@ -42,7 +42,7 @@ elif args[0] == "simulate":
     fits = not (stream and os.environ.get("NO_DEFAULT"))
     print("words\\n" + json.dumps(dict(step_seconds=seconds, fits=fits, seconds_of_steps=[9.0, seconds, seconds],
                                        compute_seconds=0.8, communication_seconds=seconds - 0.7,
-                                       overlap_seconds=0.1, idle_seconds=0.0)))
+                                       overlap_seconds=0.1, idle_seconds=0.0, peak_bytes=[1 << 20, 2 << 20])))
     sys.exit(0 if fits else 2)
 else:
     text, out, steps = Path(args[1]).read_text(), Path(value("--out")), int(value("--steps"))
@@ -93,8 +93,11 @@ def test_the_plan_is_compared_with_the_best_single_strategy_and_the_usual_defaul
     assert ('packing = "stream", ring_degree = "uniform"\nring = 1, ring_degree = "document"\n' in
             (tmp_path / "runs/demo/stream.toml").read_text())
     out = done.stdout.splitlines()
-    assert out[:7] == ["Step 1 s;", "  limited by computing", "chosen   1 s", "  a", "  b",
-                       "best single strategy   2 s", "  c"]
+    assert out[:4] == ["The plan: to 9: a; to 4: b",
+                       "Why: the plan takes 1.00 s a step in simulation, the best single strategy (to 9: a; to 4: b) "
+                       "1.90 s, the usual default 3.00 s. It saves 47% of the best single strategy's step, which was "
+                       "exposed communication.",
+                       "Memory: at most 2 MiB of the 72MiB of a device.", ""]
     lines = {line.split("  ")[0]: line.split() for line in out}
     assert lines["the plan"][2:] == ["1000", "0.0%", "3", "MiB", "1.00", "s", "1.00", "s", "20%", "1.0%"]
     assert lines["the usual default"][3:] == ["333", "0.0%", "3", "MiB", "3.00", "s", "3.00", "s", "73%", "1.0%"]
