@@ -50,7 +50,9 @@ struct StageCost {
   SegmentCost forward{}, backward{}, weight{}, joined{};
   DType compute = DType::f32;
   bool joins() const { return joined.flops_per_token > 0; }
-  const SegmentCost& of(Pass pass) const { return pass == Pass::F ? forward : pass == Pass::W ? weight : backward; }
+  const SegmentCost& of(Pass pass) const {
+    return pass == Pass::F ? forward : pass == Pass::W ? weight : pass == Pass::BW && joins() ? joined : backward;
+  }
 
   StageCost& operator+=(const StageCost& other);
   friend StageCost operator*(int times, const StageCost& one);

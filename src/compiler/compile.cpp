@@ -21,8 +21,8 @@ int replicas_in_step(const layout::StageMesh& mesh, const layout::RowCuts& rows)
 }
 
 // Whether both kinds of gradients at once take less time than apart: the sums of inputs' gradients run under products
-// for weights. Micro-batches in pairs hide them anyway; what is gathered or reduced for runs comes in blocks of one
-// pass. Without overlap nothing is gained, but schedules, and so the order of sums, don't depend on it.
+// for weights. Micro-batches in pairs hide them anyway, and blocks that gather or reduce have runs of one pass. Without
+// overlap nothing is gained, but schedules, and so the order of sums, don't depend on it.
 bool gains_by_joining(const ir::StageCode& stage, const config::Strategy& strategy) {
   if (strategy.paired || stage.gathers() || stage.reduces()) return false;
   return std::ranges::any_of(stage.joined.code,

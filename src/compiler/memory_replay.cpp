@@ -145,8 +145,8 @@ class Replay {
     }
   }
 
-  // At each place of the order, the next run, if it may have begun, with its feeds, and waits for parameters that the
-  // switching queue has not brought before this task; else -1.
+  // At each place of the order, the next run, if it may have begun and waits for parameters that the switching queue
+  // brings with this task or behind it; else -1. Its feeds exist before these parameters do.
   std::vector<int> runs_that_wait() const {
     std::vector<int> waiting(order_.size(), -1);
     int next = -1, awaited = -1;  // run, the last task of the switching queue that it waits for

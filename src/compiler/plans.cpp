@@ -60,8 +60,8 @@ double bytes_moved_per_token(const ir::StageCode& stage, const ir::Instr& reshar
   return stage.buffers[static_cast<size_t>(reshard.in[0])].layout.partial.empty() ? before : 2 * before;
 }
 
-// Instructions of one queue run one after the other, and collectives beside computing: schedules are the same whether
-// they do or not. The clock counts bytes of links.
+// Bytes of links that pass while nothing is computed, in the order as with overlap, so that schedules don't depend on
+// run.overlap. Instructions of one queue run one after the other.
 double waited_bytes_per_token(const ir::StageCode& stage, const ir::Segment& plain, int position) {
   const ir::Segment segment = stage.overlap ? plain : overlapped(stage, plain);
   const NominalDevice device = nominal_device(compute_type(stage));
@@ -89,7 +89,7 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
   SegmentCost total;
   for (const ir::Instr& instr : segment.code)
     if (instr.op) total += instr_cost(stage, instr, position);
-  total.bytes_waited_per_token = waited_bytes_per_token(stage, segment, position);
+  if (!stage.paired) total.bytes_waited_per_token = waited_bytes_per_token(stage, segment, position);
   return total;
 }
 

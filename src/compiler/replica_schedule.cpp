@@ -22,7 +22,8 @@ schedule::Costs costs_of(const std::vector<StageCost>& stages, double T, double 
     schedule::ItemTimes& times = costs.at.emplace_back(
         schedule::ItemTimes{seconds(stage.forward), seconds(stage.backward), seconds(stage.weight)});
     if (stage.joins())
-      times.saved = std::max(Seconds{}, waited(stage.backward) + waited(stage.weight) - waited(stage.joined));
+      times.saved = std::clamp(waited(stage.backward) + waited(stage.weight) - waited(stage.joined), Seconds{},
+                               times.weight_gradient);
   }
   return costs;
 }
@@ -45,7 +46,7 @@ std::vector<schedule::Costs> on_devices(const std::vector<StageCost>& stages, do
     for (size_t at = 0; at < costs.at.size(); ++at) {
       schedule::ItemTimes& times = costs.at[at];
       const double waited = stages[at].backward.bytes_waited_per_token + stages[at].weight.bytes_waited_per_token;
-      if (extra.weights == 0 && times.saved.count > 0) {
+      if (extra.path > extra.weights && times.saved.count > 0) {
         const double hidden = 1 - stages[at].joined.bytes_waited_per_token / waited;
         times.saved = std::min(times.weight_gradient, times.saved + hidden * extra.path * forward);
       }

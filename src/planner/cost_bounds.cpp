@@ -132,7 +132,7 @@ double CostModel::alone(const Spent& least, i64 tokens, const Placement& p) cons
 
 const CostModel::Gradients& CostModel::gradients(const Shape& shape, i64 capacity, Load& load) const {
   const bool split = shape.splits_gradients(), joins = joins_gradients(shape);
-  std::optional<Gradients>& known = load.gradients[static_cast<size_t>(shape.recompute)][split ? 1 : 0];
+  std::optional<Gradients>& known = load.gradients[static_cast<size_t>(shape.recompute)][joins ? 2 : split ? 1 : 0];
   if (known) return *known;
   const std::span<const PackedSequence> micro_batches = load.micro_batches;
   const auto of = [&](std::span<const PackedSequence> some, Pass pass) {

@@ -285,7 +285,7 @@ double CostModel::with_transfers(const Shape& shape, const Position& position, P
          all.communication + passing(all, micro_batch);
 }
 
-// What runs gather and reduce comes in blocks of one pass.
+// Whether the shape's schedule may join both kinds of gradients. Blocks that gather or reduce have runs of one pass.
 bool CostModel::joins_gradients(const Shape& shape) const {
   return shape.splits_gradients() && !shape.placement.runs_transfer() &&
          units_.joins(shape.placement.code_mesh(), shape.recompute);
@@ -328,8 +328,10 @@ Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>&
 }
 
 Spent CostModel::spent_by(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const {
-  return shape.splits_gradients() ? spent_by(shape, micro_batches, {Pass::F, Pass::B, Pass::W})
-                                  : spent_by(shape, micro_batches, {Pass::F, Pass::BW});
+  // Where gradients are joined, most of them are.
+  return shape.splits_gradients() && !joins_gradients(shape)
+             ? spent_by(shape, micro_batches, {Pass::F, Pass::B, Pass::W})
+             : spent_by(shape, micro_batches, {Pass::F, Pass::BW});
 }
 
 // [position][micro-batch]

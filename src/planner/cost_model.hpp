@@ -145,7 +145,8 @@ class CostModel {
   struct Load {
     std::span<const PackedSequence> micro_batches;
     ByKind forward{}, most_forward{}, first_forward{};
-    std::array<std::array<std::optional<Gradients>, 2>, 4> gradients{};  // by recomputation, and whether they are split
+    // By recomputation, and whether they are together, split, or split and partly joined.
+    std::array<std::array<std::optional<Gradients>, 3>, 4> gradients{};
   };
   /// The replicas of a step, for bounds. timed: the same, but only heavy ones where those are enough.
   struct BoundedStep {

@@ -10,14 +10,15 @@
 namespace switchyard::schedule {
 
 /// Makes BW of B and W where that saves time (ItemTimes::saved) and no device's makespan grows for it by more than a
-/// share: a schedule for each of the shares `slacks`. If a W of another micro-batch comes first at the position, the
-/// two change places, so that W may come in any order. No stage holds more activations than before. schedule valid
-/// (verify()) method   the items are replayed on all devices. Each has a latest start, with which those behind it keep
-/// the makespan
-///          (the float of the critical path method); a B is joined with its W if what follows on its stage, and what it
-///          sends to, still starts in time
-/// errors   InternalError for no devices, for costs that aren't those of all positions, or if the stages wait for each
-///          other in a cycle
+/// share. If a W of another micro-batch comes first at the position, the two change places, so that W may come in any
+/// order. No stage holds more activations than before.
+/// schedule  valid (verify()), with B and W apart
+/// slacks    the shares; the result has a schedule for each
+/// method    the items are replayed on all devices. Each has a latest start, with which those behind it keep the
+///           makespan (the float of the critical path method); a B is joined with its W if what follows on its stage,
+///           and what it sends to, still starts in time
+/// errors    InternalError for no devices, for costs that aren't those of all positions, or if the stages wait for each
+///           other in a cycle
 std::vector<Schedule> join_gradients(const Schedule& schedule, const std::vector<Costs>& devices,
                                      std::span<const double> slacks);
 

@@ -41,7 +41,7 @@ Schedule split_one_f_one_b(const Pipeline& pipeline) {
 
 // Costs are estimates: a gain below this share may be a loss in the real step.
 constexpr double kGain = 0.005, kRounding = 5e-13;
-// By these shares a makespan may grow while gradients are joined, before what that saves.
+// How much longer than without joining a makespan may become, as shares of it.
 constexpr std::array kSlacks{0.0, 0.005, 0.01, 0.02, 0.04, 0.08, 0.16};
 
 // Means over the devices of a schedule's length, as a share of the device's least length.
@@ -114,8 +114,8 @@ class Search {
   }
 
   // Joins gradients of the best schedule that has them apart, where that saves time, and keeps the best result. On no
-  // device is it longer than what was joined with less memory, nor than 1F1B, which joins all; ZB-V than what joins
-  // none.
+  // device is it longer than what was joined with less memory. Zero-bubble is not longer than 1F1B, which joins all,
+  // and ZB-V not longer than the same order with nothing joined.
   void join(double gain) {
     const Pipeline& pipeline = devices_.front();
     const auto saves = [](const ItemTimes& times) { return times.saved.count > 0; };
@@ -145,7 +145,8 @@ class Search {
       }
     };
     consider_joined(best_->schedule);
-    if (has_usual_) consider_joined(split_one_f_one_b(pipeline));
+    if (!has_usual_) return;
+    if (const Schedule usual = split_one_f_one_b(pipeline); usual != best_->schedule) consider_joined(usual);
   }
 
   bool can_improve(int cap, double gain) const { return improves(best_, mean_of(least_lengths(cap)), gain); }

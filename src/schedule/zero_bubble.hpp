@@ -20,8 +20,8 @@ namespace switchyard::schedule {
 ///          makespan is taken, as the optimizer waits for the last gradient of all stages (the global norm needs them);
 ///          then that with the shortest longest_stage(), then the first. What is compared are means over the devices,
 ///          each as a share of its lower bound (least_length()). More than `stages` activations are held only where
-///          that shortens the step by 0.5%. Where BW saves time (ItemTimes::saved), gradients of what was taken are
-///          joined (join_gradients.hpp), and so compared with 1F1B, which joins all.
+///          that shortens the step by 0.5%. Where BW saves time (ItemTimes::saved), its gradients are then
+///          joined in several ways (join_gradients.hpp); the best of these and of 1F1B is taken.
 /// never    longer on any of the devices than 1F1B where cap >= stages (it is a candidate), nor than with a smaller cap
 ///          that is at least `stages`
 /// source   arXiv 2401.10241

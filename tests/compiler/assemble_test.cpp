@@ -230,7 +230,8 @@ i64 link_bytes(const switching::MovePlan& plan, const Plans& plans, DType dtype)
   return links.inter_host + links.intra_host;
 }
 
-void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int p) {
+// Returns how many runs have both kinds of gradients though the strategy splits them.
+int expect_phase(const ir::Program& program, const batch::StepPlan& plan, const Plans& plans, int p) {
   const batch::PhasePlan& phase = plan.phases[static_cast<size_t>(p)];
   const CompiledStrategy& strategy = plans.strategies()[static_cast<size_t>(phase.strategy)];
   size_t runs = 0, joined = 0, sends = 0, zeros = 0;
@@ -251,6 +252,7 @@ void expect_phase(const ir::Program& program, const batch::StepPlan& plan, const
             link_bytes(plans.moves(previous, phase.strategy), plans, DType::bf16));
   EXPECT_EQ(total_bytes(tasks(program, TaskKind::reduce, p)),
             link_bytes(plans.reduction(phase.strategy), plans, DType::f32));
+  return static_cast<int>(joined);
 }
 
 // Every reduce of a unit comes after the last run of each of its ranks that adds to the unit's gradients, in task
@@ -281,7 +283,7 @@ void expect_reductions_after_runs(const ir::Program& program, const Plans& plans
 }
 
 TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
-  int several_phases = 0, idle = 0, uneven = 0, broadcast = 0;
+  int several_phases = 0, idle = 0, uneven = 0, broadcast = 0, joined = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {
     SCOPED_TRACE(seed);
     RandomSteps random(seed);
@@ -292,7 +294,7 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
       verify(program);
       EXPECT_EQ(execute({plans, plan, program}), program.tasks.size());
       for (size_t p = 0; p < plan.phases.size(); ++p) {
-        expect_phase(program, plan, plans, static_cast<int>(p));
+        joined += expect_phase(program, plan, plans, static_cast<int>(p));
         expect_reductions_after_runs(program, plans, static_cast<int>(p), plan.phases[p].strategy);
         idle += !tasks(program, TaskKind::zero_fill, static_cast<int>(p)).empty();
         uneven += plans.strategies()[static_cast<size_t>(plan.phases[p].strategy)].groups.size() > 1;
@@ -309,6 +311,7 @@ TEST(Assemble, random_steps_of_random_strategies_run_to_their_end) {
   EXPECT_GT(idle, 10);
   EXPECT_GT(uneven, 10);
   EXPECT_GT(broadcast, 10);
+  EXPECT_GT(joined, 10);
 }
 
 TEST(Assemble, gives_the_same_tasks_for_the_same_step) {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/assemble.hpp"
 #include "small_models.hpp"
 
 namespace switchyard::compiler {
@@ -46,6 +47,34 @@ TEST(Compile, serves_groups_of_unequal_stages) {
   EXPECT_EQ(groups[0].stages[0].replica.size(), 2);
   EXPECT_EQ(groups[0].stages[1].replica.size(), 1);
   EXPECT_EQ(groups[1].stages[0].end_unit, 4);
+}
+
+// Which stages have code for both kinds of gradients at once beside B and W; schedules don't depend on run.overlap.
+TEST(Compile, joins_split_gradients_where_collectives_run_under_products_for_weights) {
+  const ir::Graph graph = training_graph(small_llama());
+  for (const bool overlap : {true, false})
+    for (const auto& [spec, joins] :
+         {std::pair("tp=2,pp=2,schedule=zero-bubble", true), std::pair("ulysses=2,pp=2,schedule=zero-bubble", true),
+          std::pair("tp=2,pp=2", false), std::pair("pp=2,schedule=zero-bubble", false),
+          std::pair("tp=2,pp=2,schedule=zero-bubble,paired=true", false),
+          std::pair("dp=2,tp=2,pp=2,schedule=zero-bubble,zero=2", false),
+          std::pair("tp=2,pp=2,depth=2,schedule=zero-bubble", false)})
+      for (const ir::StageCode& stage :
+           compile(graph, config::strategy_from_spec(spec, 8, 2), {}, {.overlap = overlap})[0].stages)
+        EXPECT_EQ(stage.joins_gradients(), joins) << spec << ", overlap " << overlap;
+  const auto joined = [&](bool overlap) {
+    const std::vector<ir::GroupCode> groups =
+        compile(graph, config::strategy_from_spec("tp=2,pp=2,schedule=zero-bubble", 4, 2), {}, {.overlap = overlap});
+    return cost_of(groups[0].stages[0]);
+  };
+  const StageCost with = joined(true), without = joined(false);
+  EXPECT_EQ(with.of(Pass::BW).flops_per_token, with.joined.flops_per_token);
+  EXPECT_NEAR(with.joined.flops_per_token, with.backward.flops_per_token + with.weight.flops_per_token,
+              0.01 * with.joined.flops_per_token);
+  EXPECT_LT(with.joined.bytes_waited_per_token,
+            0.8 * (with.backward.bytes_waited_per_token + with.weight.bytes_waited_per_token));
+  for (const auto segment : {&StageCost::forward, &StageCost::backward, &StageCost::weight, &StageCost::joined})
+    EXPECT_EQ((with.*segment).bytes_waited_per_token, (without.*segment).bytes_waited_per_token);
 }
 
 TEST(Compile, lets_replicas_go_in_step_that_share_what_is_cut_by_rows) {

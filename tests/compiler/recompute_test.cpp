@@ -140,12 +140,16 @@ TEST(Recompute, lays_products_made_again_side_by_side) {
     }
 }
 
-// A root goes once, with the last of its members.
-void expect_lifetimes_of_roots(const ir::StageCode& stage) {
+using Segments = std::vector<const ir::Segment*>;
+
+// A root goes once, with the last of its members. gradients: the segments behind the forward one.
+void expect_lifetimes_of_roots(const ir::StageCode& stage, const Segments& gradients) {
   std::map<int, int> members;  // that are left
   for (const ir::Buffer& buffer : stage.buffers)
     if (buffer.root >= 0) ++members[buffer.root];
-  for (const ir::Segment* segment : {&stage.forward, &stage.backward, &stage.weight})
+  Segments all{&stage.forward};
+  all.insert(all.end(), gradients.begin(), gradients.end());
+  for (const ir::Segment* segment : all)
     ir::walk(
         *segment, [](size_t) {},
         [&](size_t i) {
@@ -183,7 +187,7 @@ void expect_lifetimes(const ir::StageCode& stage) {
   std::set<int> expected(stage.stash.begin(), stage.stash.end());
   if (stage.act_out >= 0) expected.insert(stage.act_out);
   EXPECT_EQ(alive, expected);
-  expect_lifetimes_of_roots(stage);
+  expect_lifetimes_of_roots(stage, {&stage.backward, &stage.weight});
   alive = {stage.stash.begin(), stage.stash.end()};  // the output goes when it is sent
   if (stage.grad_in >= 0) alive.insert(stage.grad_in);
   run(stage.backward);
@@ -193,14 +197,14 @@ void expect_lifetimes(const ir::StageCode& stage) {
   EXPECT_EQ(alive, expected);
 }
 
-// In code whose gradients are split, what B leaves to W is there, and W leaves nothing.
-void expect_lifetimes_of_split(const ir::StageCode& stage) {
+// In code whose gradients are split, what B leaves to W is there, and W leaves nothing; nor do both at once.
+void expect_lifetimes_of_split(const ir::StageCode& stage, const Segments& gradients) {
   std::set<int> alive(stage.stash.begin(), stage.stash.end());
   if (stage.grad_in >= 0) alive.insert(stage.grad_in);
   const auto is_activation = [&](int b) {
     return stage.buffers[static_cast<size_t>(b)].kind == ir::ValueKind::activation;
   };
-  for (const ir::Segment* segment : {&stage.backward, &stage.weight})
+  for (const ir::Segment* segment : gradients)
     for (const ir::Instr& instr : segment->code) {
       for (const int b : instr.in)
         ASSERT_TRUE(!is_activation(b) || alive.contains(b)) << stage.buffers[static_cast<size_t>(b)].name;
@@ -212,7 +216,7 @@ void expect_lifetimes_of_split(const ir::StageCode& stage) {
   for (const int b : {stage.grad_out, stage.loss})
     if (b >= 0) expected.insert(b);
   EXPECT_EQ(alive, expected);
-  expect_lifetimes_of_roots(stage);
+  expect_lifetimes_of_roots(stage, gradients);
 }
 
 TEST(SplitGradients, take_the_head_apart) {
@@ -234,8 +238,11 @@ TEST(SplitGradients, take_the_head_apart) {
             EXPECT_NE(last.buffers[static_cast<size_t>(b)].kind, ir::ValueKind::gradient)
                 << "gradients of weights are apart";
         EXPECT_EQ(last.weight.releases.size(), last.units.size()) << "every unit's are complete at the end of W";
-        expect_lifetimes_of_split(last);
-        expect_lifetimes_of_split(compile_stage(graph, strategy, tensor_mesh(tp), 0, 2));
+        for (const ir::StageCode& stage : {last, compile_stage(graph, strategy, tensor_mesh(tp), 0, 2)}) {
+          expect_lifetimes_of_split(stage, {&stage.backward, &stage.weight});
+          EXPECT_EQ(stage.joins_gradients(), tp > 1);
+          if (stage.joins_gradients()) expect_lifetimes_of_split(stage, {&stage.joined});
+        }
       }
 }
 

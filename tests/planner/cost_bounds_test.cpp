@@ -47,6 +47,27 @@ TEST(CostBounds, times_up_to_a_limit_are_the_times_or_bounds_above_it) {
   EXPECT_GT(waiting, 100);
 }
 
+// What is remembered of one shape isn't taken for another's.
+TEST(CostBounds, dont_depend_on_what_was_asked_before) {
+  for (unsigned seed = 1; seed <= cases(12u, 2u); ++seed) {
+    SmallProblem forwards(seed), backwards(seed);
+    const Range range{0, static_cast<int>(forwards.model.bounds().size())};
+    if (!forwards.model.any(range)) continue;
+    const i64 capacity = capacities(forwards.model, range).front();
+    std::vector<std::pair<double, double>> bounds, again;
+    const auto ask = [&](const CostModel& model, const Shape& shape, auto& to) {
+      const double of_layers = packed_layers(model, shape, capacity, range);
+      to.emplace_back(of_layers, model.micro_batches_bound(shape, capacity, range));
+    };
+    for (const Shape& shape : forwards.shapes) ask(forwards.model, shape, bounds);
+    for (auto shape = backwards.shapes.rbegin(); shape != backwards.shapes.rend(); ++shape)
+      ask(backwards.model, *shape, again);
+    std::ranges::reverse(again);
+    for (size_t i = 0; i < bounds.size(); ++i)
+      EXPECT_EQ(bounds[i], again[i]) << "seed " << seed << ", " << to_string(forwards.shapes[i]);
+  }
+}
+
 TEST(CostBounds, are_below_the_times_they_stand_for) {
   int rings = 0, cut = 0, blockwise = 0, less = 0;
   for (unsigned seed = 1; seed <= kProblems; ++seed) {
