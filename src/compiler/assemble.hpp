@@ -32,7 +32,7 @@ struct RunPlace {
 };
 
 /// Cost of a segment on its slowest position. bytes_waited_per_token: those of its collectives under which a nominal
-/// device computes nothing.
+/// device computes nothing; 0 where gradients aren't split, or micro-batches are paired.
 struct SegmentCost {
   double flops_per_token = 0, flops_per_pair = 0, bytes_per_token = 0, bytes_per_pair = 0, bytes_fixed = 0,
          bytes_waited_per_token = 0;

@@ -113,7 +113,7 @@ class Replay {
         for (const int param : params_of(task(it->second), plan_, plans_)) take_copy(task(it->second), param);
     };
     for (const auto& [after, gather] : rooms) read_copies_.insert(use_of_transfer(task(gather)));
-    const std::vector<int> waiting = worst_ ? runs_that_wait() : std::vector<int>(order_.size(), -1);
+    const std::vector<int> waiting = runs_that_wait();
     make_room(kStart);
     post(kStart);
     for (size_t at = 0; at < order_.size(); ++at) {
@@ -146,9 +146,11 @@ class Replay {
   }
 
   // At each place of the order, the next run, if it may have begun and waits for parameters that the switching queue
-  // brings with this task or behind it; else -1. Its feeds exist before these parameters do.
+  // brings with this task or behind it; else, and in the expected order, -1. Its feeds exist before these parameters
+  // do.
   std::vector<int> runs_that_wait() const {
     std::vector<int> waiting(order_.size(), -1);
+    if (!worst_) return waiting;
     int next = -1, awaited = -1;  // run, the last task of the switching queue that it waits for
     for (size_t at = order_.size(); at-- > 0;) {
       const int id = order_[at].task;

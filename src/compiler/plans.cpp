@@ -63,7 +63,8 @@ double bytes_moved_per_token(const ir::StageCode& stage, const ir::Instr& reshar
 // Bytes of links that pass while nothing is computed, in the order as with overlap, so that schedules don't depend on
 // run.overlap. Instructions of one queue run one after the other.
 double waited_bytes_per_token(const ir::StageCode& stage, const ir::Segment& plain, int position) {
-  const ir::Segment segment = stage.overlap ? plain : overlapped(stage, plain);
+  const ir::Segment ordered = stage.overlap ? ir::Segment() : overlapped(stage, plain);
+  const ir::Segment& segment = stage.overlap ? plain : ordered;
   const NominalDevice device = nominal_device(compute_type(stage));
   std::vector<double> ends(segment.code.size(), 0);
   double now = 0, computed = 0, link = 0;
@@ -89,7 +90,8 @@ SegmentCost segment_cost(const ir::StageCode& stage, const ir::Segment& segment,
   SegmentCost total;
   for (const ir::Instr& instr : segment.code)
     if (instr.op) total += instr_cost(stage, instr, position);
-  if (!stage.paired) total.bytes_waited_per_token = waited_bytes_per_token(stage, segment, position);
+  const bool split = !stage.weight.code.empty();  // other schedules are made without times
+  if (split && !stage.paired) total.bytes_waited_per_token = waited_bytes_per_token(stage, segment, position);
   return total;
 }
 
