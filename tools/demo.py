@@ -35,10 +35,11 @@ class DemoError(Exception):
 
 @dataclass
 class Contender:
-    """A job to compare: its file, what it is, its simulation, and the log of each repeat, without the first step."""
+    """A job to compare: its strategies, its simulation, and the log of each repeat, without the first step."""
     name: str
     title: str
     job: Path
+    strategies: str
     simulated: dict
     logs: list = field(default_factory=list)
     first_losses: list = field(default_factory=list)
@@ -161,23 +162,22 @@ def contenders(program, job, profile, folder, steps):
     stream.write_text(text.replace('packing = "balanced"', 'packing = "stream"'))
     results = {path: simulated(program, path, profile, steps) for path in (plan, single, uniform, stream)}
     quicker = min((single, uniform), key=lambda path: results[path]["step_seconds"])
-    found = [Contender("plan", "the plan", plan, results[plan]),
-             Contender("single", "the best single strategy", quicker, results[quicker])]
+    found = [Contender("plan", "the plan", plan, chosen, results[plan]),
+             Contender("single", "the best single strategy", quicker, chosen_single, results[quicker])]
     if results[stream]["fits"]:
-        found.append(Contender("default", "the usual default", stream, results[stream]))
+        found.append(Contender("default", "the usual default", stream, chosen_single, results[stream]))
     else:
         print("the usual default does not fit the memory: it is left out", file=sys.stderr)
-    print_choice(found, chosen, chosen_single)
     return found
 
 
-def print_choice(found, chosen, chosen_single):
+def print_choice(found):
     """What was planned, why, and what memory that takes, in three lines."""
     plan, single, *default = found
     seconds = [f"{one.simulated['step_seconds']:.2f} s" for one in found]
     also = "".join(f", {one.title} {time}" for one, time in zip(default, seconds[2:]))
-    print(f"The plan: {chosen}\n"
-          f"Why: the plan takes {seconds[0]} a step in simulation, {single.title} ({chosen_single}) {seconds[1]}"
+    print(f"The plan: {plan.strategies}\n"
+          f"Why: the plan takes {seconds[0]} a step in simulation, {single.title} ({single.strategies}) {seconds[1]}"
           f"{also}. {reason(plan, single)}.\n"
           f"Memory: at most {max(plan.simulated['peak_bytes']) / 2**20:.0f} MiB of the "
           f"{emulated_cluster().split(',')[-1]} of a device.\n", flush=True)
@@ -279,6 +279,7 @@ def demo(program, steps):
     prepare_corpora(program)
     profile(program)
     found = contenders(program, JOB, PROFILE, RUNS, steps)
+    print_choice(found)
     worst = train_in_turns(program, found, PROFILE, RUNS, steps, REPEATS)
     compare(found, steps)
     compare_here(program, found, steps)
