@@ -597,12 +597,12 @@ struct Executor::Step {
     return {host.const_data_ptr<double>(), host.const_data_ptr<double>() + host.numel()};
   }
 
-  // Updates, which come after the norm, overwrite what moves and gathers have sent. If their receivers compute nothing
-  // with it, as they have no documents, nobody else waits for them.
+  // Updates, which come after the norm, overwrite what allocations, moves and gathers have read. If nothing is computed
+  // with it, as those who have it have no documents, nobody else waits for them.
   void await_reads_of_home() {
     for (const int id : tasks)
       if (const TaskKind kind = program.tasks[static_cast<size_t>(id)].kind();
-          kind == TaskKind::move || kind == TaskKind::gather)
+          kind == TaskKind::allocate || kind == TaskKind::move || kind == TaskKind::gather)
         signals.wait(static_cast<size_t>(id));
   }
 

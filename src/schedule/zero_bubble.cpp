@@ -25,18 +25,35 @@ const std::vector<Rule>& rules_of(int chunks) {
   return chunks == 1 ? kOne : kTwo;
 }
 
-// 1F1B with each BW replaced by B and W, because a B sends its gradient sooner.
-Schedule split_one_f_one_b(const Pipeline& pipeline) {
-  Schedule made{.order = Order(static_cast<size_t>(pipeline.stages)), .mbs = pipeline.mbs};
-  const Order usual = one_f_one_b(pipeline.stages, pipeline.mbs).order;
-  for (size_t stage = 0; stage < usual.size(); ++stage)
-    for (const Item& item : usual[stage]) {
-      if (item.pass == Pass::F)
-        made.order[stage].push_back(item);
+// Those for V with all gradients joined: a W, which takes no time of its own, follows its B.
+const std::vector<Rule>& rules_of_joined() {
+  static const std::vector<Rule> kJoined{
+      {"FfbB", "fFbB", 0, 0}, {"FfBb", "bBfF", 0, 0}, {"FfBb", "fBFb", 0, 0}, {"fFbB", "bfFB", 1, 0}};
+  return kJoined;
+}
+
+// With B and W in place of each BW, because a B sends its gradient sooner.
+Schedule with_gradients_apart(Schedule schedule) {
+  for (std::vector<Item>& items : schedule.order) {
+    std::vector<Item> apart;
+    for (const Item& item : items)
+      if (item.pass == Pass::BW)
+        apart.insert(apart.end(), {{Pass::B, item.chunk, item.mb}, {Pass::W, item.chunk, item.mb}});
       else
-        made.order[stage].insert(made.order[stage].end(), {{Pass::B, 0, item.mb}, {Pass::W, 0, item.mb}});
-    }
-  return made;
+        apart.push_back(item);
+    items = std::move(apart);
+  }
+  return schedule;
+}
+
+// With BW in place of each B, and without W.
+Schedule with_gradients_joined(Schedule schedule) {
+  for (std::vector<Item>& items : schedule.order) {
+    std::erase_if(items, [](const Item& item) { return item.pass == Pass::W; });
+    for (Item& item : items)
+      if (item.pass == Pass::B) item.pass = Pass::BW;
+  }
+  return schedule;
 }
 
 // Costs are estimates: a gain below this share may be a loss in the real step.
@@ -74,16 +91,16 @@ class Search {
     const int usual = std::min(cap, pipeline.positions());
     has_usual_ = pipeline.chunks == 1 && cap >= std::min(pipeline.stages, most);
     if (has_usual_) {
-      take(split_one_f_one_b(pipeline), least_lengths(cap), kRounding);
+      take(with_gradients_apart(one_f_one_b(pipeline.stages, pipeline.mbs)), least_lengths(cap), kRounding);
       allowed_ = best_->lengths;
     }
     // A smaller cap may gain, as it keeps stages from running ahead.
     int c = usual;
     while (c >= pipeline.chunks && can_improve(c, kRounding) && try_cap(c, kRounding)) --c;
-    join(kRounding);
+    join(usual, kRounding);
     for (c = usual + 1; c <= cap && can_improve(cap, kGain); ++c) {
       allowed_ = best_->lengths;
-      if (can_improve(c, kGain) && try_cap(c, kGain)) join(kGain);
+      if (can_improve(c, kGain) && try_cap(c, kGain)) join(c, kGain);
     }
     return std::move((joined_ ? joined_ : best_)->schedule);
   }
@@ -113,11 +130,42 @@ class Search {
     return lengths;
   }
 
+  // The best of the rules' schedules for any of the devices that have all gradients joined, unless none can be nearly
+  // as good as the best so far: with some gradients apart again it may be better.
+  std::optional<Schedule> all_joined(int cap) const {
+    std::vector<Pipeline> devices = devices_;
+    std::vector<Length> least;
+    for (Pipeline& device : devices) {
+      for (ItemTimes& times : device.costs.at)
+        times = {.forward = times.forward,
+                 .input_gradient = times.input_gradient + times.weight_gradient - times.saved,
+                 .weight_gradient = Seconds{0}};
+      least.push_back(least_length(device, cap));
+    }
+    std::optional<Schedule> best;
+    double shortest = (1 + kSlacks.back()) * joined_->mean.makespan;
+    for (size_t i = 0; i < devices.size(); ++i)
+      for (Rule rule : rules_of_joined()) {
+        const double spare = shortest - mean_of(least).makespan;
+        if (spare <= kRounding) return best;
+        rule.cap = cap;
+        const std::vector<Rule> rules(static_cast<size_t>(devices[i].stages), rule);
+        const Seconds most = least[i].makespan + spare * static_cast<double>(devices.size()) * units_[i].makespan;
+        std::optional<Scheduled> apart = list_schedule(devices[i], rules, rule.hold == 0 ? most : Seconds{kNever});
+        if (!apart) continue;
+        Schedule made = with_gradients_joined(std::move(apart->schedule));
+        const double makespan = mean_of(lengths_of(made)).makespan;
+        if (makespan >= shortest) continue;
+        shortest = makespan;
+        best = std::move(made);
+      }
+    return best;
+  }
+
   // Joins gradients of the best schedule that has them apart, where that saves time, and keeps the best result. On no
-  // device is it longer than what was joined with less memory. Zero-bubble is not longer than 1F1B, which joins all,
-  // and ZB-V not longer than the same order with nothing joined.
-  void join(double gain) {
-    const Pipeline& pipeline = devices_.front();
+  // device is it longer than what was joined with less memory. Zero-bubble is not longer than 1F1B, and ZB-V not longer
+  // than the same order with nothing joined.
+  void join(int cap, double gain) {
     const auto saves = [](const ItemTimes& times) { return times.saved.count > 0; };
     if (std::ranges::none_of(devices_,
                              [&](const Pipeline& device) { return std::ranges::any_of(device.costs.at, saves); }))
@@ -131,6 +179,7 @@ class Search {
       joined_ = {std::move(made), std::move(lengths), mean};
       gain = kRounding;
     };
+    const Pipeline& pipeline = devices_.front();
     if (!joined_) consider(has_usual_ ? one_f_one_b(pipeline.stages, pipeline.mbs) : best_->schedule);
     joined_allowed_ = joined_->lengths;
     consider(best_->schedule);
@@ -145,8 +194,11 @@ class Search {
       }
     };
     consider_joined(best_->schedule);
-    if (!has_usual_) return;
-    if (const Schedule usual = split_one_f_one_b(pipeline); usual != best_->schedule) consider_joined(usual);
+    const std::optional<Schedule> whole =
+        has_usual_ ? std::optional(one_f_one_b(pipeline.stages, pipeline.mbs)) : all_joined(cap);
+    if (!whole) return;
+    consider(*whole);
+    if (const Schedule apart = with_gradients_apart(*whole); apart != best_->schedule) consider_joined(apart);
   }
 
   bool can_improve(int cap, double gain) const { return improves(best_, mean_of(least_lengths(cap)), gain); }

@@ -20,8 +20,9 @@ namespace switchyard::schedule {
 ///          makespan is taken, as the optimizer waits for the last gradient of all stages (the global norm needs them);
 ///          then that with the shortest longest_stage(), then the first. What is compared are means over the devices,
 ///          each as a share of its lower bound (least_length()). More than `stages` activations are held only where
-///          that shortens the step by 0.5%. Where BW saves time (ItemTimes::saved), its gradients are then
-///          joined in several ways (join_gradients.hpp); the best of these and of 1F1B is taken.
+///          that shortens the step by 0.5%. Where BW saves time (ItemTimes::saved), the gradients of this
+///          candidate, and those of 1F1B with B and W apart, are then joined in several ways (join_gradients.hpp); the
+///          best of these and of 1F1B is taken.
 /// never    longer on any of the devices than 1F1B where cap >= stages (it is a candidate), nor than with a smaller cap
 ///          that is at least `stages`
 /// source   arXiv 2401.10241
@@ -31,7 +32,8 @@ Schedule zero_bubble(int stages, int mbs, int cap, const std::vector<Costs>& dev
 
 /// Two chunks per stage in a V: the last stage's forward turns back at once, and the first stage begins and ends the
 /// forward pass. No stage holds more than `cap` activations of a chunk; 2 * stages is the memory of 1F1B. `devices`
-/// have the times of the 2 * stages positions. Method and errors as zero_bubble, without 1F1B; cap must be at least 2.
+/// have the times of the 2 * stages positions. Method and errors as zero_bubble, but the best order with
+/// BW alone that a few rules give stands in place of 1F1B; cap must be at least 2.
 /// never    longer on any of the devices than with a smaller cap that is at least 2 * stages
 /// source   arXiv 2401.10241, section 6, and arXiv 2405.15362
 Schedule zero_bubble_v(int stages, int mbs, int cap, const std::vector<Costs>& devices);

@@ -58,10 +58,13 @@ TEST(Compile, joins_split_gradients_where_collectives_run_under_products_for_wei
           std::pair("tp=2,pp=2", false), std::pair("pp=2,schedule=zero-bubble", false),
           std::pair("tp=2,pp=2,schedule=zero-bubble,paired=true", false),
           std::pair("dp=2,tp=2,pp=2,schedule=zero-bubble,zero=2", false),
-          std::pair("tp=2,pp=2,depth=2,schedule=zero-bubble", false)})
-      for (const ir::StageCode& stage :
-           compile(graph, config::strategy_from_spec(spec, 8, 2), {}, {.overlap = overlap})[0].stages)
+          std::pair("tp=2,pp=2,depth=2,schedule=zero-bubble", false)}) {
+      const std::vector<ir::GroupCode> groups =
+          compile(graph, config::strategy_from_spec(spec, 8, 2), {}, {.overlap = overlap});
+      ASSERT_EQ(groups[0].stages.size(), 2) << spec;
+      for (const ir::StageCode& stage : groups[0].stages)
         EXPECT_EQ(stage.joins_gradients(), joins) << spec << ", overlap " << overlap;
+    }
   const auto joined = [&](bool overlap) {
     const std::vector<ir::GroupCode> groups =
         compile(graph, config::strategy_from_spec("tp=2,pp=2,schedule=zero-bubble", 4, 2), {}, {.overlap = overlap});

@@ -203,6 +203,24 @@ TEST(ZeroBubble, made_for_several_devices_it_loses_on_none_of_them) {
   EXPECT_GT(joined_v, 0);
 }
 
+// Stages of equal work, whose B and W take up to a half longer apart: joining those of an order that was made for B and
+// W apart leaves V longer than 1F1B.
+TEST(ZeroBubble, v_takes_about_as_long_as_1f1b_at_most_where_gradients_apart_cost_much) {
+  for (const int stages : {2, 4, 8})
+    for (const int rounds : {1, 3, 10})
+      for (const double saved : {0.25, 0.5, 0.75}) {
+        const ItemTimes half{Seconds{1}, Seconds{1.25}, Seconds{1}, Seconds{saved}};
+        const ItemTimes both{Seconds{2}, Seconds{2.5}, Seconds{2}, Seconds{2 * saved}};
+        const Costs halves{.at = std::vector(static_cast<size_t>(2 * stages), half), .send = Seconds{0.1}};
+        const Costs whole{.at = {both}, .send = Seconds{0.1}};
+        const int mbs = rounds * stages;
+        const Schedule made = zero_bubble_v(stages, mbs, 2 * stages, {halves});
+        EXPECT_THAT(peak_in_flight(made.order), Each(Le(2 * stages)));
+        EXPECT_LE(makespan(made, halves), (stages == 8 ? 1.03 : 1) * makespan(one_f_one_b(stages, mbs), whole))
+            << stages << " stages, " << mbs << " micro-batches, saved " << saved;
+      }
+}
+
 TEST(ZeroBubble, more_memory_never_makes_it_longer) {
   for (unsigned seed = 1; seed <= kPipelines; ++seed) {
     const RandomPipeline p(seed);
