@@ -93,8 +93,8 @@ def write_job(path, corpus, buckets, model=MODEL, seed=1, **sections):
     return path
 
 
-def command(job, *arguments):
-    return [PROGRAM, "train", str(job), *map(str, arguments)]
+def command(job, *arguments, program=PROGRAM):
+    return [program, "train", str(job), *map(str, arguments)]
 
 
 def run(words, timeout=HANG, environment=ENVIRONMENT, **options):
@@ -104,9 +104,9 @@ def run(words, timeout=HANG, environment=ENVIRONMENT, **options):
                           env=environment, **options)
 
 
-def train(job, *arguments, launcher=(), **options):
+def train(job, *arguments, launcher=(), program=PROGRAM, **options):
     """Trains, which must succeed. Returns the lines of log.jsonl in --out."""
-    result = run([*launcher, *command(job, *arguments)], **options)
+    result = run([*launcher, *command(job, *arguments, program=program)], **options)
     assert result.returncode == 0, result.stderr
     return read_log(arguments[arguments.index("--out") + 1])
 
