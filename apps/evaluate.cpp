@@ -79,8 +79,7 @@ config::Job job_of(const EvaluateOptions& options, const comm::Launch& launch) {
   const std::string folder = folder_of(options.model);
   check_sets(options);
   const i64 context = options.context ? *options.context : context_of(folder, options.data);
-  const auto context_key = std::ranges::find(config::job_keys(), "batch.context", &config::KeyInfo::name);
-  if (const std::string fault = config::out_of_range(*context_key, context); !fault.empty())
+  if (const std::string fault = config::out_of_range(config::job_key("batch.context"), context); !fault.empty())
     user_error("--context {} {}.", context, fault);
   const int ranks = options.ranks.value_or(launch.distributed ? launch.size : 1);
   const std::string strategy = options.strategy.empty() ? fmt::format("dp={}", ranks) : options.strategy;

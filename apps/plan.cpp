@@ -119,8 +119,7 @@ std::vector<i64> batch_sizes(const std::string& range) {
   const bool dots = message == std::errc() && std::string_view(middle, end).starts_with("..");
   if (!dots || std::from_chars(middle + 2, end, high).ptr != end || low < 1 || high < low)
     user_error("--sequences {} is no number of documents a step. Write one, or LOW..HIGH, such as 256..1024.", range);
-  const auto key = std::ranges::find(config::job_keys(), "batch.sequences", &config::KeyInfo::name);
-  if (const std::string fault = config::out_of_range(*key, high); !fault.empty())
+  if (const std::string fault = config::out_of_range(config::job_key("batch.sequences"), high); !fault.empty())
     user_error("--sequences {}: batch.sequences = {} {}.", range, high, fault);
   std::vector<i64> sizes;
   for (i64 size = low; size<high; size = size> high / 2 ? high : 2 * size) sizes.push_back(size);

@@ -67,7 +67,7 @@ class Resolver {
 
   /// Refuses a key that does nothing in this job. Its default may be given: a resolved job lists every key.
   void refuse_unused(std::string_view name, const std::string& why) {
-    const Key<JobDraft>& key = *std::ranges::find(job_keys(), name, &KeyInfo::name);
+    const Key<JobDraft>& key = job_key(name);
     if (draft_.has(key.name) && key.get(draft_) != key.get(JobDraft()))
       error(key.name, fmt::format("{} = {} has no effect: {}, or leave it out.", key.name,
                                   toml_literal(key, key.get(draft_)), why));

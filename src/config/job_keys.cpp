@@ -1,5 +1,6 @@
 #include "config/job_keys.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -658,6 +659,12 @@ const std::vector<Key<BucketDraft>>& bucket_keys() {
     return all;
   }();
   return keys;
+}
+
+const Key<JobDraft>& job_key(std::string_view name) {
+  const auto found = std::ranges::find(job_keys(), name, &KeyInfo::name);
+  check(found != job_keys().end(), "no key {}", name);
+  return *found;
 }
 
 std::vector<std::string> function_of(const ModelConfig& model) {

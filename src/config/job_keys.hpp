@@ -71,6 +71,8 @@ struct Key : KeyInfo {
 
 /// All keys outside [[bucket]], in the order of a job file.
 const std::vector<Key<JobDraft>>& job_keys();
+/// The one of that name, such as "batch.context"; InternalError if there is none.
+const Key<JobDraft>& job_key(std::string_view name);
 /// Keys of a [[bucket]], names relative to it.
 const std::vector<Key<BucketDraft>>& bucket_keys();
 /// Keys of a [[data.source]], names relative to it.

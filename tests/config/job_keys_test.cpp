@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <set>
 
+#include "base/errors.hpp"
+
 namespace switchyard::config {
 namespace {
-
-const Key<JobDraft>& key_named(const std::string& name) {
-  return *std::find_if(job_keys().begin(), job_keys().end(), [&](const KeyInfo& key) { return key.name == name; });
-}
 
 /// A value of the key's type that differs from `now` and lies in its range.
 KeyValue other_value(const KeyInfo& key, const KeyValue& now) {
@@ -49,6 +47,11 @@ void expect_own_fields(const std::vector<Key<Owner>>& keys, const std::set<std::
       EXPECT_EQ(other.get(owner), other.get(Owner{})) << key.name << " changes " << other.name;
     }
   }
+}
+
+TEST(JobKeys, are_found_by_name) {
+  EXPECT_EQ(&job_key("batch.context"), &*std::ranges::find(job_keys(), "batch.context", &KeyInfo::name));
+  EXPECT_THROW(job_key("batch.contex"), InternalError);
 }
 
 TEST(JobKeys, every_key_has_its_own_field) {
@@ -128,20 +131,20 @@ TEST(JobKeys, the_function_of_a_model_is_reported_by_keys) {
 }
 
 TEST(JobKeys, ranges_are_reported_in_words) {
-  EXPECT_EQ(out_of_range(key_named("run.steps"), i64{0}), "must be at least 1");
-  EXPECT_EQ(out_of_range(key_named("run.steps"), i64{1}), "");
-  EXPECT_EQ(out_of_range(key_named("run.ranks"), i64{1} << 40), "must be at most 65536");
-  EXPECT_EQ(out_of_range(key_named("optimizer.beta1"), 1.0), "must be at least 0 and below 1");
-  EXPECT_EQ(out_of_range(key_named("optimizer.beta1"), 0.0), "");
-  EXPECT_EQ(out_of_range(key_named("optimizer.eps"), 0.0), "must be above 0");
-  EXPECT_EQ(out_of_range(key_named("optimizer.lr"), std::numeric_limits<double>::infinity()), "must be finite");
-  EXPECT_EQ(out_of_range(key_named("optimizer.lr"), std::numeric_limits<double>::quiet_NaN()), "must be finite");
-  EXPECT_EQ(out_of_range(key_named("data.path"), std::string("x")), "");
+  EXPECT_EQ(out_of_range(job_key("run.steps"), i64{0}), "must be at least 1");
+  EXPECT_EQ(out_of_range(job_key("run.steps"), i64{1}), "");
+  EXPECT_EQ(out_of_range(job_key("run.ranks"), i64{1} << 40), "must be at most 65536");
+  EXPECT_EQ(out_of_range(job_key("optimizer.beta1"), 1.0), "must be at least 0 and below 1");
+  EXPECT_EQ(out_of_range(job_key("optimizer.beta1"), 0.0), "");
+  EXPECT_EQ(out_of_range(job_key("optimizer.eps"), 0.0), "must be above 0");
+  EXPECT_EQ(out_of_range(job_key("optimizer.lr"), std::numeric_limits<double>::infinity()), "must be finite");
+  EXPECT_EQ(out_of_range(job_key("optimizer.lr"), std::numeric_limits<double>::quiet_NaN()), "must be finite");
+  EXPECT_EQ(out_of_range(job_key("data.path"), std::string("x")), "");
 }
 
 TEST(JobKeys, a_choice_lists_its_names) {
-  EXPECT_EQ(wanted(key_named("data.long_documents")), "one of \"split\", \"clip\", \"error\" is needed");
-  EXPECT_EQ(wanted(key_named("run.precision")), "one of \"auto\", \"fp64\", \"fp32\", \"bf16\" is needed");
+  EXPECT_EQ(wanted(job_key("data.long_documents")), "one of \"split\", \"clip\", \"error\" is needed");
+  EXPECT_EQ(wanted(job_key("run.precision")), "one of \"auto\", \"fp64\", \"fp32\", \"bf16\" is needed");
 }
 
 }  // namespace
