@@ -151,9 +151,9 @@ class Search {
         rule.cap = cap;
         const std::vector<Rule> rules(static_cast<size_t>(devices[i].stages), rule);
         const Seconds most = least[i].makespan + spare * static_cast<double>(devices.size()) * units_[i].makespan;
-        std::optional<Scheduled> apart = list_schedule(devices[i], rules, rule.hold == 0 ? most : Seconds{kNever});
-        if (!apart) continue;
-        Schedule made = with_gradients_joined(std::move(apart->schedule));
+        std::optional<Scheduled> whole = list_schedule(devices[i], rules, rule.hold == 0 ? most : Seconds{kNever});
+        if (!whole) continue;
+        Schedule made = with_gradients_joined(std::move(whole->schedule));
         const double makespan = mean_of(lengths_of(made)).makespan;
         if (makespan >= shortest) continue;
         shortest = makespan;
