@@ -65,6 +65,7 @@ void check_sets(const EvaluateOptions& options) {
     if (trained && key->name.starts_with("model.") && key->name != "model.path" && !key->same_function)
       user_error("{}: {} is a run or its checkpoint, whose weights were trained with its own {}. Leave it out.",
                  set.where, options.model, key->name);
+    if (key->name == "batch.context" && !options.context) user_error("{}: give --context instead.", set.where);
     const auto inside = [&](const char* section) { return key->name.starts_with(section); };
     constexpr std::array<std::string_view, 7> kOfTraining{
         "run.out",       "run.steps",     "run.checkpoint_every", "run.keep_checkpoints",
@@ -81,6 +82,10 @@ config::Job job_of(const EvaluateOptions& options, const comm::Launch& launch) {
   const i64 context = options.context ? *options.context : context_of(folder, options.data);
   if (const std::string fault = config::out_of_range(config::job_key("batch.context"), context); !fault.empty())
     user_error("--context {} {}.", context, fault);
+  if (context < 2)
+    user_error("{}: a document of one token has no next token to predict. Give {}.",
+               options.context ? fmt::format("--context {}", context) : options.data,
+               options.context ? "at least 2" : "longer documents");
   const int ranks = options.ranks.value_or(launch.distributed ? launch.size : 1);
   const std::string strategy = options.strategy.empty() ? fmt::format("dp={}", ranks) : options.strategy;
   std::vector<config::Override> overrides;

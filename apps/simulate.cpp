@@ -99,8 +99,10 @@ void write_report(const SimulateOptions& options, const config::Job& job, const 
   write_trace(options.report + "/trace.json", step.program, simulated);
 }
 
-// "79.25 GiB, of which 4.00 GiB are reserved".
-std::string room_of(const cluster::Device& device) {
+// "79.25 GiB, of which 4.00 GiB are reserved", or what the job may use of it.
+std::string room_of(const cluster::Device& device, i64 limit) {
+  if (limit < device.memory.count - device.reserve.count)
+    return fmt::format("the job's {}", format_bytes(Bytes{limit}));
   std::string text = format_bytes(device.memory);
   if (device.reserve.count > 0) text += fmt::format(", of which {} are reserved", format_bytes(device.reserve));
   return text;
@@ -184,7 +186,7 @@ void print_figures(const Figures& f, const cluster::Hardware& hardware) {
   fmt::print("  highest peak memory on rank {}: {}, activations {}, of {}\n", highest - f.peak.begin(),
              format_bytes(Bytes{*highest}),
              format_bytes(Bytes{f.activations[static_cast<size_t>(highest - f.peak.begin())]}),
-             room_of(hardware.device));
+             room_of(hardware.device, f.limit));
 }
 
 nlohmann::json figures_json(const Figures& f) {

@@ -202,11 +202,7 @@ void add_train(CLI::App& app, Action& action) {
       std::vector<config::Override> overrides = config::overrides_of(options->sets);
       const auto add = [&](const char* option, const char* key, const auto& value) {
         if (!value) return;
-        const std::string word = fmt::format("{} {}", option, *value), set = fmt::format("{}={}", key, *value);
-        for (const std::string& other : options->sets)
-          if (other.starts_with(fmt::format("{}=", key)) && other != set)
-            user_error("{}: --set {} gives {} another value. Keep one of them.", word, other, key);
-        overrides.push_back({word, key, *value});
+        overrides.push_back({fmt::format("{} {}", option, *value), key, *value});
       };
       add("--ranks", "run.ranks", options->ranks);
       add("--steps", "run.steps", options->steps);

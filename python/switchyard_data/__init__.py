@@ -2,4 +2,10 @@
 
 
 class DataError(Exception):
-    """An error in input or options. The message says what, where and how to fix it; the program exits with 2."""
+    """An error in input or options. The message says what, where and how to fix it; the program exits with `status`."""
+    status = 2
+
+
+class DiskError(DataError):
+    """The disk is full, or broken."""
+    status = 3

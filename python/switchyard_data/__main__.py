@@ -100,6 +100,7 @@ def _edges(meta):
 
 def _run(arguments):
     options = _parser().parse_args(arguments)
+    can_go_on = None
     try:
         from .prepare import Options, can_go_on, prepare  # slow, and not needed for help
         del options.command
@@ -108,7 +109,7 @@ def _run(arguments):
     except DataError as error:
         text = " ".join(str(error).split())  # a library's message may have several lines
         print(f"switchyard: {text}", file=sys.stderr)
-        return 2
+        return error.status
     except ModuleNotFoundError as error:
         print(f"switchyard: the Python package {error.name} is missing in {sys.executable}. Install it there, name "
               "another Python in SWITCHYARD_PYTHON, or run `make setup` in the source folder, whose .venv then has it.",
@@ -119,7 +120,8 @@ def _run(arguments):
               file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        rest = "The same command goes on from there." if can_go_on(options.out) else "Nothing was written."
+        begun = can_go_on is not None and can_go_on(options.out)
+        rest = "The same command goes on from there." if begun else "Nothing was written."
         print(f"switchyard: interrupted. {rest}", file=sys.stderr)
         return 130
     state = "" if done else "up to date: "

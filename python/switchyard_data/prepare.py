@@ -8,11 +8,12 @@ import os
 import time
 from pathlib import Path
 
-from . import DataError, indexed, scratch_folders, tokenizer_files, tokenizing
+from . import DataError, DiskError, indexed, scratch_folders, tokenizer_files, tokenizing
 from .inputs import Documents, Place, TextRows, find_files
 from .progress import Progress
 
 FORMAT = 3  # version of the written files; part of the fingerprint
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 BATCH_CHARACTERS = 2 << 20  # encoded at a time, on all cores
 SAVE_SECONDS = 5  # between two states from which an interrupted preparation can go on
 META, STATE = "meta.json", "state.json"
@@ -74,7 +75,8 @@ def prepare(options):
             with scratch_folders.locked(out):  # keeps two runs from mixing their files
                 _publish(scratch, out)
     except OSError as error:
-        raise DataError(f"--out {out}: can't be written ({error.strerror}). {_remedy(error)}") from error
+        kind = DiskError if error.errno in (*_FULL, errno.EIO) else DataError
+        raise kind(f"--out {out}: can't be written ({error.strerror}). {_remedy(error)}") from error
     return meta, True
 
 
@@ -104,8 +106,7 @@ def can_go_on(out):
 
 
 def _remedy(error):
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-    return "Make room, or choose another folder." if full else "Choose another folder."
+    return "Make room, or choose another folder." if error.errno in _FULL else "Choose another folder."
 
 
 def _chat_template(given, options):

@@ -28,6 +28,9 @@ Number number(const Variables& variable, const std::string& name) {
                name);
   Number value = 0;
   const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), value);
+  if (error == std::errc::result_out_of_range)
+    user_error("environment: {} = \"{}\" is too large. Correct it, or unset it to start ranks as threads.", name,
+               *text);
   if (error != std::errc{} || end != text->data() + text->size() || value < 0)
     user_error(
         "environment: {} = \"{}\" is not a number of 0 or more. Correct it, or unset it to start ranks as threads.",

@@ -26,6 +26,11 @@ bool names(std::string_view message, std::string_view word) {
   return false;
 }
 
+// "to 256", as a validation calls documents of up to 256 tokens.
+bool names_a_range(const std::string& name) {
+  return name.starts_with("to ") && name.size() > 3 && name.find_first_not_of("0123456789", 3) == std::string::npos;
+}
+
 class Resolver {
  public:
   Resolver(const JobDraft& draft, Errors& errors) : draft_(draft), errors_(errors), job_(draft.job) {}
@@ -212,6 +217,11 @@ void Resolver::resolve_sources(const std::string& list, std::vector<DataSource>&
     if (source.path.empty() && !draft_.faulty.contains(key + ".path"))
       error(key + ".path", fmt::format("{}.path is missing. Give a folder made by `switchyard data prepare`.", key));
     if (source.name.empty()) source.name = (std::filesystem::path(source.path) / "").parent_path().filename().string();
+    if (list == "validation.source" && names_a_range(source.name))
+      error(key + ".name",
+            fmt::format("{}.name = \"{}\" is what a validation calls a range of lengths. Give the source "
+                        "another name.",
+                        key, source.name));
     const auto [other, added] = names.try_emplace(source.name, i);
     if (!added && !source.path.empty())
       error(key + ".name", fmt::format("{}.name = \"{}\" is also that of {}.{}. Give each source a name of its own.",

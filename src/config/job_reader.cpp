@@ -377,6 +377,18 @@ JobDraft Reader::read(const toml::table& root) {
   return std::move(draft_);
 }
 
+// Only one of an option and a --set may say the value of a key.
+void refuse_two_values(const std::vector<Override>& overrides) {
+  const auto text = [](const Override& given) {
+    const auto* number = std::get_if<i64>(&given.value);
+    return number ? fmt::format("{}", *number) : std::get<std::string>(given.value);
+  };
+  for (const Override& option : overrides)
+    for (const Override& set : overrides)
+      if (!option.written && set.written && set.key == option.key && text(set) != text(option))
+        user_error("{}: {} gives {} another value. Keep one of them.", option.where, set.where, set.key);
+}
+
 }  // namespace
 
 std::vector<Override> overrides_of(const std::vector<std::string>& sets) {
@@ -394,6 +406,7 @@ std::vector<Override> overrides_of(const std::vector<std::string>& sets) {
 
 JobDraft read_draft(const std::string& text, const std::string& origin, const std::vector<Override>& overrides,
                     Errors& errors) {
+  refuse_two_values(overrides);
   toml::table root = parse_toml(text, origin);
   Reader reader(origin, errors);
   for (const Override& given : overrides) reader.override_value(root, given);

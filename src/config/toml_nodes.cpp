@@ -15,8 +15,10 @@ toml::table parse_toml(const std::string& text, const std::string& origin) {
     constexpr std::string_view kTwice = "cannot redefine existing table '";
     if (const size_t at = why.find(kTwice); at != std::string::npos) {
       const size_t begin = at + kTwice.size();
-      remedy = fmt::format(". Where there are several, write each as [[{}]], with double brackets.",
-                           why.substr(begin, why.find('\'', begin) - begin));
+      const std::string table = why.substr(begin, why.find('\'', begin) - begin);
+      remedy = table == "bucket" || table.ends_with("source")
+                   ? fmt::format(". Where there are several, write each as [[{}]], with double brackets.", table)
+                   : fmt::format(". Put all keys of [{}] into one table.", table);
     }
     user_error("{}:{}:{}: this is not valid TOML: {}{}", origin, error.source().begin.line, error.source().begin.column,
                why, remedy);

@@ -116,8 +116,9 @@ void Corpus::expect_vocabulary(i64 vocab) const {
 }
 
 std::string Corpus::remedy() const {
-  return fmt::format("Set model.vocab_size to the tokenizer's size{}.",
-                     meta_.vocab_size ? fmt::format(" ({})", *meta_.vocab_size) : "");
+  return fmt::format(
+      "Prepare it with the model's tokenizer; for a new model, set model.vocab_size to the tokenizer's size{}.",
+      meta_.vocab_size ? fmt::format(" ({})", *meta_.vocab_size) : "");
 }
 
 void Corpus::read(i64 document, i64 first, i64 stride, i64 vocab, std::span<i64> out) const {

@@ -167,6 +167,9 @@ TEST(Launch, FaultsNameTheVariable) {
   EXPECT_EQ(
       error_of({{"RANK", "x"}, {"WORLD_SIZE", "2"}}),
       "environment: RANK = \"x\" is not a number of 0 or more. Correct it, or unset it to start ranks as threads.");
+  EXPECT_EQ(
+      error_of({{"RANK", "0"}, {"WORLD_SIZE", "99999999999"}}),
+      "environment: WORLD_SIZE = \"99999999999\" is too large. Correct it, or unset it to start ranks as threads.");
   EXPECT_EQ(error_of({{"RANK", "2"}, {"WORLD_SIZE", "2"}}),
             "environment: RANK = 2 is not below WORLD_SIZE = 2. Ranks are counted from 0.");
   EXPECT_EQ(error_of({{"RANK", "1"}, {"WORLD_SIZE", "2"}}),

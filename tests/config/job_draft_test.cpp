@@ -201,6 +201,10 @@ TEST(JobDraft, sources_take_the_place_of_the_path) {
             "job.toml: data.source.0.path is missing. Give a folder made by `switchyard data prepare`.");
   EXPECT_EQ(error(sources("[[data.source]]\npath = \"a/x\"\n[[data.source]]\npath = \"b/x\"\n")),
             "job.toml: data.source.1.name = \"x\" is also that of data.source.0. Give each source a name of its own.");
+  EXPECT_EQ(
+      error(sources("[[validation.source]]\npath = \"a\"\nname = \"to 256\"\n")),
+      "job.toml:22: validation.source.0.name = \"to 256\" is what a validation calls a range of lengths. Give the "
+      "source another name.");
   EXPECT_FALSE(needs_vocab(good({"data.source.0.path=a"})));
   EXPECT_NE(fingerprint(good({"data.source.0.path=a"})), fingerprint(good({"data.source.0.path=b"})));
   EXPECT_NE(fingerprint(good({"data.source.0.path=a"})),

@@ -38,6 +38,8 @@ TEST(TomlNodes, a_table_that_comes_twice_is_a_list_with_double_brackets) {
   const std::string message = message_of([] { parse_toml("[bucket]\na = 1\n[bucket]\na = 2\n", "x.toml"); });
   EXPECT_TRUE(message.ends_with("'bucket'. Where there are several, write each as [[bucket]], with double brackets."))
       << message;
+  const std::string other = message_of([] { parse_toml("[run]\na = 1\n[run]\nb = 2\n", "x.toml"); });
+  EXPECT_TRUE(other.ends_with("'run'. Put all keys of [run] into one table.")) << other;
 }
 
 }  // namespace

@@ -66,8 +66,8 @@ TEST(Corpus, ATokenOutsideTheVocabularyIsNamed) {
   write_corpus(folder.path(), {1, 8});
   std::vector<i64> out(8);
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
-              HasSubstr("corpus.bin: token 5 of document 1 is 15, outside the vocabulary of 15. Set model.vocab_size "
-                        "to the tokenizer's size."));
+              HasSubstr("corpus.bin: token 5 of document 1 is 15, outside the vocabulary of 15. Prepare it with the "
+                        "model's tokenizer; for a new model, set model.vocab_size to the tokenizer's size."));
   write_file(folder.path() / "meta.json", R"({"vocab_size": 20})");
   EXPECT_THAT(message_of([&] { Corpus::open(folder.path()).read(1, 0, 1, 15, out); }),
               HasSubstr("tokenizer's size (20)."));
@@ -82,8 +82,8 @@ TEST(Corpus, AVocabularyIsTooSmallIfTheFilesSaySo) {
   corpus.expect_vocabulary(18);
   EXPECT_THAT(
       message_of([&] { corpus.expect_vocabulary(17); }),
-      HasSubstr("corpus.bin: its largest token is 17, outside the vocabulary of 17. Set model.vocab_size to the "
-                "tokenizer's size (20)."));
+      HasSubstr("corpus.bin: its largest token is 17, outside the vocabulary of 17. Prepare it with the model's "
+                "tokenizer; for a new model, set model.vocab_size to the tokenizer's size (20)."));
 }
 
 TEST(Corpus, TheVocabularySizeComesFromMetaJson) {

@@ -1,5 +1,6 @@
 """An interrupted preparation leaves nothing that looks complete, and goes on where it was."""
 
+import builtins
 import contextlib
 import gzip
 import os
@@ -102,6 +103,21 @@ def test_with_other_options_it_starts_anew(tmp_path, monkeypatch, change):
     assert sum(len(batch) for batch in batches) == len(TEXTS) + 1  # with the empty one
     assert sorted(os.listdir(out)) == PREPARED
     assert (CorpusReader(out).meta["eos"] is None) == (change == "option")
+
+
+def test_before_libraries_are_loaded_nothing_is_written(tmp_path, monkeypatch, capsys):
+    load = builtins.__import__
+
+    def stop(name, *rest):
+        if name == "prepare":
+            raise KeyboardInterrupt
+        return load(name, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(builtins, "__import__", stop)
+        assert prepare("--input", tmp_path / "a.txt", "--tokenizer", "train:257", "--out", tmp_path / "out") == 130
+    assert capsys.readouterr().err == "switchyard: interrupted. Nothing was written.\n"
+    assert os.listdir(tmp_path) == []
 
 
 def test_before_anything_is_saved_nothing_stays(tmp_path, monkeypatch, capsys):

@@ -24,11 +24,11 @@ def prepare(*arguments):
     return main(["prepare", *map(str, arguments)])
 
 
-def fails(capsys, *arguments):
+def fails(capsys, *arguments, status=2):
     """The one line that a failing call leaves on standard error."""
     speaker = "switchyard: "
     capsys.readouterr()
-    assert prepare(*arguments) == 2
+    assert prepare(*arguments) == status
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith(speaker)]
     assert len(lines) == 1
     return lines[0].removeprefix(speaker)
@@ -283,7 +283,7 @@ def test_a_run_stopped_between_two_files_is_done_again(tmp_path, capsys, monkeyp
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", stop)
-        assert "can't be written (Input/output error)" in fails(capsys, *arguments)
+        assert "can't be written (Input/output error)" in fails(capsys, *arguments, status=3)
     # Back to the first text: the new tokens are now beside the old index and must not be taken for its files.
     source.write_text("ab")
     os.utime(source, ns=(old.st_atime_ns, old.st_mtime_ns))
@@ -540,7 +540,7 @@ def test_a_full_disk_leaves_no_corpus_and_nothing_is_done_twice(tmp_path, capsys
     arguments = ("--input", tmp_path / "a.txt", "--tokenizer", "train:300", "--out", tmp_path / "out")
     with monkeypatch.context() as patch:
         patch.setattr("switchyard_data.indexed.IndexedWriter.add", full)
-        assert "out: can't be written (No space left on device). Make room" in fails(capsys, *arguments)
+        assert "out: can't be written (No space left on device). Make room" in fails(capsys, *arguments, status=3)
     assert [name[:9] for name in os.listdir(tmp_path / "out")] == [".prepare-"]
     assert prepare(*arguments) == 0
     assert "training" not in capsys.readouterr().err  # the tokenizer was trained before

@@ -179,6 +179,10 @@ def test_no_rank_exceeds_the_budget_of_a_run_that_fits(job, tmp_path):
 def test_an_option_and_a_set_that_give_a_key_two_values_are_refused(job):
     assert fails(tiny.command(job(), "--steps", 3, "--set", "run.steps=4")) == (
         "--steps 3: --set run.steps=4 gives run.steps another value. Keep one of them.")
+    simulated = [tiny.PROGRAM, "simulate", str(job()), "--cluster", "h100-80g", "--set", "batch.sequences=4"]
+    assert fails([*simulated, "--sequences", 5]) == (
+        "--sequences 5: --set batch.sequences=4 gives batch.sequences another value. Keep one of them.")
+    assert tiny.run([*simulated, "--sequences", 4]).returncode == 0
 
 
 def test_a_file_that_never_ends_is_refused(job, tmp_path):
@@ -229,7 +233,8 @@ def test_a_token_outside_the_vocabulary_ends_the_run_and_leaves_its_checkpoints(
     folder, out = tiny.write_corpus(tmp_path / "strange", documents), tmp_path / "out"
     words = tiny.command(job(corpus=folder, run={"checkpoint_every": 1}), "--out", out)
     assert fails(words) == (f"{folder}/corpus.bin: token 0 of document 3 is 500, outside the vocabulary of 120. "
-                            "Set model.vocab_size to the tokenizer's size.")
+                            "Prepare it with the model's tokenizer; for a new model, set model.vocab_size to the "
+                            "tokenizer's size.")
     done = len(tiny.read_log(out))
     assert 0 < done < 5 and len(list((out / "checkpoints").iterdir())) == done
     resumed = tiny.train(job(), "--out", out, "--resume", out)
@@ -241,8 +246,9 @@ def test_a_corpus_that_says_so_is_refused_before_anything_runs(job, tmp_path, se
     folder, out = tiny.write_corpus(tmp_path / "strange", tiny.random_documents(1, 40)), tmp_path / "out"
     (folder / "meta.json").write_text(json.dumps({"vocab_size": 600, "largest_id": 500}))
     words = tiny.command(job(), "--out", out, f"--set={section}.path={folder}")
-    assert fails(words) == (f"{folder}/corpus.bin: its largest token is 500, outside the vocabulary of 120. Set "
-                            "model.vocab_size to the tokenizer's size (600).")
+    assert fails(words) == (f"{folder}/corpus.bin: its largest token is 500, outside the vocabulary of 120. "
+                            "Prepare it with the model's tokenizer; for a new model, set model.vocab_size to the "
+                            "tokenizer's size (600).")
     assert not (out / "log.jsonl").exists()
 
 

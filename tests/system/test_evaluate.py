@@ -145,7 +145,11 @@ def test_one_of_several_processes_prints(trained, data):
     (["RUN", "--data", "nowhere"], "there is no data at nowhere"),
     (["RUN"], "--data is required"),
     (["RUN", "--data", "DATA", "--context", "0"], "--context"),
+    (["RUN", "--data", "DATA", "--context", "1"], "--context 1: a document of one token has no next token to predict."),
     (["RUN", "--data", "DATA", "--strategy", "3,1,1"], "3"),
+    (["RUN", "--data", "DATA", "--set", "data.path=elsewhere"],
+     "--data DATA: --set data.path=elsewhere gives data.path another value. Keep one of them."),
+    (["RUN", "--data", "DATA", "--set", "batch.context=9"], "--set batch.context=9: give --context instead."),
     (["RUN", "--data", "OTHER"], "id"),
     (["RUN", "--data", "DATA", "--set", "model.rope_theta=3"],
      "--set model.rope_theta=3: RUN is a run or its checkpoint, whose weights were trained with its own "

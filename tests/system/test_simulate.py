@@ -65,6 +65,7 @@ def test_a_job_fits_where_training_takes_it(job, tmp_path):
     bound = figures(job, *steps, "--set", "run.memory_budget=\"1 KiB\"")["peak_bound_bytes"]
     enough, short = (f"run.memory_budget=\"{bytes} B\"" for bytes in (bound, bound - 1))
     assert figures(job, *steps, "--set", enough)["fits"] and not figures(job, *steps, "--set", short)["fits"]
+    assert "of the job's 1 KiB" in simulate(job, *steps, "--set", "run.memory_budget=\"1 KiB\"").stdout
     tiny.train(job, "--out", tmp_path / "out", "--steps", 3, "--set", enough)
     refused = tiny.run(tiny.command(job, "--steps", 3, "--set", short))
     assert refused.returncode == 2 and "1 B more than the memory budget" in refused.stderr
