@@ -445,7 +445,8 @@ Keys run_keys() {
           .at_least(0),
       Run<&RunSettings::save_last>(
           "run.save_last",
-          "Save a checkpoint when the run ends: after its last step, or after the step in which a signal stops it."),
+          "Save a checkpoint when the run ends: after its last step, after the step in which a signal stops it, or "
+          "before a step that is refused."),
       Run<&RunSettings::keep_checkpoints>("run.keep_checkpoints", "Number of newest checkpoints to keep; 0 keeps all.")
           .at_least(0),
       Run<&RunSettings::async_save>(

@@ -185,6 +185,7 @@ class JobOnRank {
     status_.reset();
     recorder_.open(rank_settings_, runtime::scalar_type(plans_.graph().precision().compute), plan_json_,
                    state_.step + 1);
+    saved_step_ = state_.step;
     const StopSignals signals;
     int stopped_by = 0;
     bool validated = true;
@@ -220,14 +221,26 @@ class JobOnRank {
   // Whether something is done after this step that is done every so many; 0: never.
   bool is_due(i64 every) const { return every > 0 && state_.step % every == 0; }
 
+  // A step that can't be planned, as it needs too much memory or another schedule, ends the job: first the steps before
+  // it are saved. All ranks make the same plan, so all of them refuse it.
+  template <class Work>
+  auto saving_if_refused(const Work& work) {
+    try {
+      return work();
+    } catch (const UserError&) {
+      if (!job_.run.out.empty() && job_.run.save_last && state_.step != saved_step_) save(true);
+      throw;
+    }
+  }
+
   // An optimizer step, on all ranks at once: sample, plan, assemble, run, record. Returns the signal by which any rank
   // was asked to stop, or 0.
   int step() {
     recorder_.begin(state_.step + 1);
-    const auto [batch, plan] = planner_.take(state_.step, cursor_);
+    const auto [batch, plan] = saving_if_refused([&] { return planner_.take(state_.step, cursor_); });
     const runtime::Probe probe = recorder_.planned();
     const i64 checkpoint_copy = saver_.copied_bytes();
-    assemble(plan);
+    saving_if_refused([&] { assemble(plan); });
     const double lr = learning_rate(rate_, state_.step);
     const runtime::StepResult result = run(batch, plan, lr, probe);
     const AfterStep after = recorder_.record({.batch = batch,
@@ -275,6 +288,7 @@ class JobOnRank {
     else
       saver_.save(part, state_);
     checkpoint_time_ = Seconds{seconds_since(began)};
+    saved_step_ = state_.step;
     if (last)
       recorder_.say(
           fmt::format("saved step {}: {}", state_.step, files::checkpoint_path(job_.run.out, state_.step).string()));
@@ -355,6 +369,7 @@ class JobOnRank {
   StepRecorder recorder_;
   TrainState state_;     // places: those of the last checkpoint
   data::Cursor cursor_;  // where the next step begins
+  i64 saved_step_ = 0;   // the run has a checkpoint of it, or begins with it
   bool saving_ = false;  // a checkpoint was begun, and no rank knows that all have written it; the same on all ranks
   std::optional<Seconds> checkpoint_time_;  // that training stood still since the step before
   std::optional<Validation> validation_;

@@ -237,6 +237,29 @@ def test_three_buckets_go_on_with_what_their_codecs_had_lost(tmp_path, corpus):
     assert of[0] == of[1]
 
 
+@pytest.mark.parametrize("processes", [False, True], ids=["threads", "processes"])
+def test_a_step_that_is_refused_saves_those_before_it(job, tmp_path, processes):
+    """The memory budget is that of the first steps; a later one needs more."""
+    path = job(buckets=[(48, "1,2,1")], batch={"sequences": 2}, run={"ranks": 2, "steps": 6})
+    log = tiny.train(path, "--out", tmp_path / "whole")
+    needs = [max(entry["peak_bound_bytes_per_rank"]) for entry in log]
+    budget = needs[0]
+    refused = next(step for step, need in enumerate(needs) if need > 1.1 * budget)
+    assert 0 < refused < 5 and max(needs[:refused]) <= budget
+    words = tiny.command(path, "--out", tmp_path / "out", "--set", f'run.memory_budget="{budget} B"')
+    if processes:
+        ranks = tiny.start_ranks([words] * 2)
+        results = [(rank.communicate(timeout=tiny.HANG)[1], rank.returncode) for rank in ranks]
+    else:
+        result = tiny.run(words)
+        results = [(result.stderr, result.returncode)]
+    for text, status in results:
+        assert status == USER_ERROR and f"step {refused + 1}: rank " in text, text
+    assert os.listdir(tmp_path / "out/checkpoints") == [f"step-{refused:08}"]
+    on = tiny.train(path, "--resume", tmp_path / "out", "--out", tmp_path / "out")
+    assert on[-1]["step"] == 6 and on[-1]["loss"] == pytest.approx(log[-1]["loss"], rel=1e-12)
+
+
 def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     out = tmp_path / "out"
     keep = {"checkpoint_every": 2, "keep_checkpoints": 2}
