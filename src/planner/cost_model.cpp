@@ -512,13 +512,11 @@ PhaseParts CostModel::parts(const Shape& shape, i64 capacity, Range range) const
 MemoryNeed CostModel::need(const Shape& shape, i64 capacity, Range range) const {
   if (shape.schedule == config::ScheduleKind::one_f_one_b) return least_need(shape, capacity, range);
   const auto [least, most] = packings_.micro_batches(shape.placement, capacity, range);
-  const Pipeline& pipeline = this->pipeline(shape.placement);
-  const CodeMemory& code = code_memory(shape, capacity, longest(range));
   MemoryNeed highest;
   // In interleaved schedules fewer micro-batches may keep more activations at a time.
   const bool any = shape.schedule == config::ScheduleKind::interleaved;
   for (int mbs = any ? std::min(least, most) : most; mbs <= most; ++mbs)
-    if (const MemoryNeed need = need_of(shape, pipeline, code, capacity, mbs, false); need.total() > highest.total())
+    if (const MemoryNeed need = need_of(shape, capacity, range, mbs, false); need.total() > highest.total())
       highest = need;
   return highest;
 }
@@ -527,16 +525,22 @@ MemoryNeed CostModel::least_need(const Shape& shape, i64 capacity, Range range) 
   i64 tokens = 1;
   for (const Sums& sums : sums_[slot(range)]) tokens = std::max(tokens, sums.tokens);
   const i64 micro_batches = shape.placement.pipelines() * capacity;
-  return need_of(shape, pipeline(shape.placement), code_memory(shape, capacity, longest(range)), capacity,
-                 static_cast<int>((tokens + micro_batches - 1) / micro_batches), true);
+  return need_of(shape, capacity, range, static_cast<int>((tokens + micro_batches - 1) / micro_batches), true);
 }
 
 MemoryNeed CostModel::need_of_one(const Shape& shape, i64 capacity, Range range) const {
-  return need_of(shape, pipeline(shape.placement), code_memory(shape, capacity, longest(range)), capacity, 1, true);
+  return need_of(shape, capacity, range, 1, true);
 }
 
-MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
-                              int micro_batches, bool least) const {
+// Whether home's shares are those that the placement's ranks keep between runs: they are then views of home.
+bool CostModel::held_by_home(const Placement& placement, Range range) const {
+  return range.hi == levels_ && placement.cuts(3) == placement.copies();
+}
+
+MemoryNeed CostModel::need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const {
+  const Pipeline& pipeline = this->pipeline(shape.placement);
+  const CodeMemory& code = code_memory(shape, capacity, longest(range));
+  const bool by_home = held_by_home(shape.placement, range);
   const Precision precision = units_.precision();
   MemoryNeed highest;
   for (const StageRun& run : pipeline.runs) {
@@ -567,7 +571,8 @@ MemoryNeed CostModel::need_of(const Shape& shape, const Pipeline& pipeline, cons
     const i64 in_flight =
         least ? kept_at_least(shape, run.first, micro_batches) : most_kept(shape, run.first, micro_batches);
     const i64 feeds = RingLoads::size(shape.placement, capacity, 0).tokens * feeds_of_a_token_;
-    const MemoryNeed need{held(3) * size_of(precision.compute), held(2) * size_of(precision.state),
+    const i64 of_home = by_home ? elements / shape.placement.cuts(3) : 0;
+    const MemoryNeed need{(held(3) - of_home) * size_of(precision.compute), held(2) * size_of(precision.state),
                           tables_ + in_flight * feeds + (in_flight - 1) * stash + peak};
     if (need.total() > highest.total()) highest = need;
   }
@@ -610,13 +615,13 @@ i64 CostModel::home_bytes(const Home& home) const {
 }
 
 // The stage with the most has at least the mean.
-i64 CostModel::least_weights(const Placement& p) const {
+i64 CostModel::least_weights(const Placement& p, Range range) const {
   const Precision precision = units_.precision();
   const Parts whole = parts_of(StageKind::whole, static_cast<int>(units_.model().layers));
   const i64 elements = whole.sum([&](StageKind kind) { return units_.parameters(kind, {}); });
   const i64 used = elements * p.mesh.copies() / (p.stage_ranks() * p.pp);
   const auto held = [&](int cut) { return used / p.cuts(cut); };
-  return held(3) * size_of(precision.compute) + held(2) * size_of(precision.state);
+  return (held_by_home(p, range) ? 0 : held(3)) * size_of(precision.compute) + held(2) * size_of(precision.state);
 }
 
 i64 CostModel::least_home_bytes() const {

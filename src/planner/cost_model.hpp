@@ -74,14 +74,15 @@ class CostModel {
   double last_backward(const Placement& placement, Range range) const;
 
   /// Memory with rotary tables and micro-batches full to the capacity, as many at a time as the schedule keeps of any
-  /// step's micro-batches (1F1B: as for any number of them).
+  /// step's micro-batches (1F1B: as for any number of them). Where home is, on the range with the longest documents,
+  /// parameters that it holds in the same shares aren't held twice.
   MemoryNeed need(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need(), without packing documents.
   MemoryNeed least_need(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on least_need() with any number of micro-batches, which no larger capacity makes smaller.
   MemoryNeed need_of_one(const Shape& shape, i64 capacity, Range range) const;
   /// A lower bound on need() of every shape with the same dp, mesh, pp and zero, from the number of parameters alone.
-  i64 least_weights(const Placement& placement) const;
+  i64 least_weights(const Placement& placement, Range range) const;
   /// Bytes of a rank's state at home: master weights, moments, summed gradients, and the compute copy in compute
   /// precision.
   i64 home_bytes(const Home& home) const;
@@ -196,8 +197,8 @@ class CostModel {
   double with_transfers(const Shape& shape, const Position& position, Pass pass, const OfBlock& block,
                         const PackedSequence& micro_batch) const;
   schedule::Schedule schedule_of(const Shape& shape, const std::vector<PackedSequence>& micro_batches) const;
-  MemoryNeed need_of(const Shape& shape, const Pipeline& pipeline, const CodeMemory& code, i64 capacity,
-                     int micro_batches, bool least) const;
+  MemoryNeed need_of(const Shape& shape, i64 capacity, Range range, int micro_batches, bool least) const;
+  bool held_by_home(const Placement& placement, Range range) const;
   const CodeMemory& code_memory(const Shape& shape, i64 capacity, i64 longest) const;
 
   const UnitCosts& units_;

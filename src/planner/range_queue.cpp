@@ -93,7 +93,7 @@ void RangeQueue::expand(const Entry& entry) {
   const ShapeIndex::Span meshes = shapes_.degrees(entry.group).meshes;
   for (int m = meshes.begin; m < meshes.end; ++m) {
     const ShapeIndex::Mesh& mesh = shapes_.mesh(m);
-    if (model_.least_weights(leanest(shapes_.shape(mesh.shapes.begin).placement)) > room_.most()) {
+    if (model_.least_weights(leanest(shapes_.shape(mesh.shapes.begin).placement), range_) > room_.most()) {
       counts_.memory += mesh.shapes.size() * static_cast<i64>(capacities_.size());
       continue;
     }

@@ -260,6 +260,41 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_blocks_share_what_is_
         }
 }
 
+// Peak of the rank with the highest one in a step of micro-batches of 1024 tokens.
+i64 predicted_peak(const Case& one, const Shape& shape, const std::vector<i64>& lengths) {
+  config::Job job;
+  job.model.config = one.units.model();
+  job.run.ranks = shape.placement.ranks();
+  job.buckets = {{1024, {}, strategy_of(shape, 4, 1024)}};
+  ir::Graph graph = models::build(one.units.model(), one.units.precision(), models::Output::loss);
+  ir::differentiate(graph);
+  const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, one.units.hardware().placement(),
+                              switching::Planner::relay);
+  const batch::StepPlan plan =
+      batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(one.units.model()));
+  i64 peak = 0;
+  const ir::Program program = compiler::assemble(plan, plans, {});
+  for (const compiler::MemoryPeak& of_rank : compiler::predict_all(program, plan, plans))
+    peak = std::max(peak, of_rank.total);
+  return peak;
+}
+
+// Where each rank keeps the shares that home has, both are the same memory.
+TEST(CostModel, parameters_that_home_holds_are_counted_once) {
+  const std::vector<i64> lengths(8, 1024);
+  Placement sharded{4, {}, 1};
+  sharded.zero = 3;
+  for (const Placement& p : {Placement{1, {}, 1}, Placement{1, {}, 2}, Placement{1, depth(4, 1), 1}, sharded}) {
+    const Case one(Case::hardware(p.ranks(), 20e9, 1), {lengths});
+    const Shape shape{p, config::Recompute::full};
+    const MemoryNeed need = one.model.need(shape, 1024, one.all());
+    const i64 said = need.total() + one.model.home_bytes({p}), peak = predicted_peak(one, shape, lengths);
+    EXPECT_GE(static_cast<double>(said), 0.99 * static_cast<double>(peak)) << to_string(shape);
+    EXPECT_LE(static_cast<double>(said), 1.05 * static_cast<double>(peak)) << to_string(shape);
+    EXPECT_EQ(need.parameters == 0, p.cuts(3) == 1) << to_string(shape);
+  }
+}
+
 // What the chunks of a rank with whole blocks, and their gradients, take beside home.
 TEST(CostModel, memory_of_blocks_is_about_what_the_program_takes) {
   const std::vector<i64> lengths(24, 1024);
@@ -270,20 +305,7 @@ TEST(CostModel, memory_of_blocks_is_about_what_the_program_takes) {
         const Case one(Case::hardware(p.ranks(), 20e9, 1), {lengths});
         const Shape shape{p, config::Recompute::none, config::ScheduleKind::zeropp, 0, every};
         const i64 said = one.model.need(shape, 1024, one.all()).total() + one.model.home_bytes({p});
-        config::Job job;
-        job.model.config = one.units.model();
-        job.run.ranks = p.ranks();
-        job.buckets = {{1024, {}, strategy_of(shape, 4, 1024)}};
-        ir::Graph graph = models::build(one.units.model(), one.units.precision(), models::Output::loss);
-        ir::differentiate(graph);
-        const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, one.units.hardware().placement(),
-                                    switching::Planner::relay);
-        const batch::StepPlan plan =
-            batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(one.units.model()));
-        i64 peak = 0;
-        const ir::Program program = compiler::assemble(plan, plans, {});
-        for (const compiler::MemoryPeak& of_rank : compiler::predict_all(program, plan, plans))
-          peak = std::max(peak, of_rank.total);
+        const i64 peak = predicted_peak(one, shape, lengths);
         EXPECT_NEAR(static_cast<double>(said), static_cast<double>(peak), 0.2 * static_cast<double>(peak))
             << to_string(shape);
       }
@@ -371,7 +393,7 @@ TEST(CostModel, gpipe_keeps_all_micro_batches_and_1f1b_as_many_as_stages_follow)
   const Case one(2, {std::vector<i64>(9, 1024)});
   const auto stage = [&](StageKind kind, i64 in_flight, bool split) {
     const Kept kept = one.units.kept(kind, 2, {}, config::Recompute::none, split, {1024, 1024});
-    const i64 state = elements(one, kind, 2) * (2 + 4), feeds = 1024 * (3 * 8 + 4);
+    const i64 state = elements(one, kind, 2) * 4, feeds = 1024 * (3 * 8 + 4);
     return state + one.units.table_bytes(1024) + in_flight * feeds + (in_flight - 1) * kept.most() +
            std::max(kept.forward_peak, kept.backward_peak);
   };
