@@ -98,7 +98,7 @@ void check_model(const std::string& model) {
   }
 }
 
-// Options override the file's keys; --set comes last.
+// Options override the file's keys, and so does --set.
 std::vector<config::Override> overrides_of(const JobOptions& options) {
   std::vector<config::Override> overrides;
   const auto add = [&](const char* option, const char* key, const auto& value) {
