@@ -25,7 +25,7 @@ const std::vector<Rule>& rules_of(int chunks) {
   return chunks == 1 ? kOne : kTwo;
 }
 
-// Those for V with all gradients joined: a W, which takes no time of its own, follows its B.
+// Those for orders with all gradients joined: a W, which takes no time of its own, follows its B.
 const std::vector<Rule>& rules_of_joined() {
   static const std::vector<Rule> kJoined{
       {"FfbB", "fFbB", 0, 0}, {"FfBb", "bBfF", 0, 0}, {"FfBb", "fBFb", 0, 0}, {"fFbB", "bfFB", 1, 0}};
@@ -136,17 +136,18 @@ class Search {
     std::vector<Pipeline> devices = devices_;
     std::vector<Length> least;
     for (Pipeline& device : devices) {
-      for (ItemTimes& times : device.costs.at)
-        times = {.forward = times.forward,
-                 .input_gradient = times.input_gradient + times.weight_gradient - times.saved,
-                 .weight_gradient = Seconds{0}};
+      for (int p = 0; p < static_cast<int>(device.costs.at.size()); ++p)
+        device.costs.at[static_cast<size_t>(p)] = {.forward = device.costs.of(Pass::F, p),
+                                                   .input_gradient = device.costs.of(Pass::BW, p),
+                                                   .weight_gradient = Seconds{0}};
       least.push_back(least_length(device, cap));
     }
+    const double bound = mean_of(least).makespan;
     std::optional<Schedule> best;
     double shortest = (1 + kSlacks.back()) * joined_->mean.makespan;
     for (size_t i = 0; i < devices.size(); ++i)
       for (Rule rule : rules_of_joined()) {
-        const double spare = shortest - mean_of(least).makespan;
+        const double spare = shortest - bound;
         if (spare <= kRounding) return best;
         rule.cap = cap;
         const std::vector<Rule> rules(static_cast<size_t>(devices[i].stages), rule);
@@ -179,8 +180,9 @@ class Search {
       joined_ = {std::move(made), std::move(lengths), mean};
       gain = kRounding;
     };
-    const Pipeline& pipeline = devices_.front();
-    if (!joined_) consider(has_usual_ ? one_f_one_b(pipeline.stages, pipeline.mbs) : best_->schedule);
+    std::optional<Schedule> whole;
+    if (has_usual_) whole = one_f_one_b(devices_.front().stages, devices_.front().mbs);
+    if (!joined_) consider(whole ? *whole : best_->schedule);
     joined_allowed_ = joined_->lengths;
     consider(best_->schedule);
     std::vector<Costs> costs;
@@ -194,8 +196,7 @@ class Search {
       }
     };
     consider_joined(best_->schedule);
-    const std::optional<Schedule> whole =
-        has_usual_ ? std::optional(one_f_one_b(pipeline.stages, pipeline.mbs)) : all_joined(cap);
+    if (!whole) whole = all_joined(cap);
     if (!whole) return;
     consider(*whole);
     if (const Schedule apart = with_gradients_apart(*whole); apart != best_->schedule) consider_joined(apart);

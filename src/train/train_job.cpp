@@ -228,8 +228,13 @@ class JobOnRank {
     try {
       return work();
     } catch (const UserError&) {
-      if (!job_.run.out.empty() && job_.run.save_last && state_.step != saved_step_) save(true);
-      throw;
+      const std::exception_ptr refusal = std::current_exception();
+      try {
+        if (!job_.run.out.empty() && job_.run.save_last && state_.step != saved_step_) save(true);
+      } catch (const std::exception& error) {  // the refusal is why the job ends
+        recorder_.say(fmt::format("step {} was not saved: {}", state_.step, error.what()));
+      }
+      std::rethrow_exception(refusal);
     }
   }
 

@@ -37,19 +37,33 @@ struct Case {
   CostModel model;
 };
 
+// A step under a shape alone, compiled.
+struct CompiledStep {
+  CompiledStep(const Case& of, const Shape& shape, i64 capacity, const std::vector<i64>& lengths)
+      : bucket{1024, {}, strategy_of(shape, of.units.model().layers, capacity)},
+        plans(graph_of(of), {bucket.strategy}, 0, of.units.hardware().placement(), switching::Planner::relay) {
+    config::Job job;
+    job.model.config = of.units.model();
+    job.run.ranks = of.units.hardware().ranks();
+    job.buckets = {bucket};
+    plan = batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(of.units.model()));
+    program = compiler::assemble(plan, plans, {});
+  }
+  static ir::Graph graph_of(const Case& of) {
+    ir::Graph graph = models::build(of.units.model(), of.units.precision(), models::Output::loss);
+    ir::differentiate(graph);
+    return graph;
+  }
+  config::Bucket bucket;
+  compiler::Plans plans;
+  batch::StepPlan plan;
+  ir::Program program;
+};
+
 // From the start to the end of all forward and backward passes of a simulated step, and of what they gather and reduce.
 double simulated(const Case& of, const Shape& shape, i64 capacity, const std::vector<i64>& lengths) {
-  config::Job job;
-  job.model.config = of.units.model();
-  job.run.ranks = of.units.hardware().ranks();
-  job.buckets = {{1024, {}, strategy_of(shape, of.units.model().layers, capacity)}};
-  ir::Graph graph = models::build(of.units.model(), of.units.precision(), models::Output::loss);
-  ir::differentiate(graph);
-  const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, of.units.hardware().placement(),
-                              switching::Planner::relay);
-  const batch::StepPlan plan =
-      batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(of.units.model()));
-  ir::Program program = compiler::assemble(plan, plans, {});
+  CompiledStep step(of, shape, capacity, lengths);
+  ir::Program& program = step.program;
   // What the planner's model of runs leaves out takes nothing here: parameters that home has, and zeros that are not
   // for single runs.
   for (ir::Task& task : program.tasks)
@@ -58,9 +72,9 @@ double simulated(const Case& of, const Shape& shape, i64 capacity, const std::ve
   const auto nothing = [&](DType type, const char* name) {
     hardware.device.operators[type][name].calls = {{1, 1, 1, 1e-30}};
   };
-  if (!shape.placement.runs_transfer()) nothing(plans.graph().precision().state, "zero");
-  if (shape.placement.cuts(3) == 1) nothing(plans.graph().precision().compute, "copy");
-  const simulator::Simulation simulation = simulator::simulate(program, plan, plans, hardware);
+  if (!shape.placement.runs_transfer()) nothing(of.units.precision().state, "zero");
+  if (shape.placement.cuts(3) == 1) nothing(of.units.precision().compute, "copy");
+  const simulator::Simulation simulation = simulator::simulate(program, step.plan, step.plans, hardware);
   double begin = std::numeric_limits<double>::infinity(), end = 0;
   for (size_t task = 0; task < program.tasks.size(); ++task)
     if (const ir::TaskKind kind = program.tasks[task].kind();
@@ -262,19 +276,9 @@ TEST(CostModel, takes_about_what_the_simulator_takes_where_blocks_share_what_is_
 
 // Peak of the rank with the highest one in a step of micro-batches of 1024 tokens.
 i64 predicted_peak(const Case& one, const Shape& shape, const std::vector<i64>& lengths) {
-  config::Job job;
-  job.model.config = one.units.model();
-  job.run.ranks = shape.placement.ranks();
-  job.buckets = {{1024, {}, strategy_of(shape, 4, 1024)}};
-  ir::Graph graph = models::build(one.units.model(), one.units.precision(), models::Output::loss);
-  ir::differentiate(graph);
-  const compiler::Plans plans(std::move(graph), {job.buckets[0].strategy}, 0, one.units.hardware().placement(),
-                              switching::Planner::relay);
-  const batch::StepPlan plan =
-      batch::plan_batch(0, lengths, compiler::bucket_specs(job, plans), compiler::work_model(one.units.model()));
+  const CompiledStep step(one, shape, 1024, lengths);
   i64 peak = 0;
-  const ir::Program program = compiler::assemble(plan, plans, {});
-  for (const compiler::MemoryPeak& of_rank : compiler::predict_all(program, plan, plans))
+  for (const compiler::MemoryPeak& of_rank : compiler::predict_all(step.program, step.plan, step.plans))
     peak = std::max(peak, of_rank.total);
   return peak;
 }

@@ -260,6 +260,17 @@ def test_a_step_that_is_refused_saves_those_before_it(job, tmp_path, processes):
     assert on[-1]["step"] == 6 and on[-1]["loss"] == pytest.approx(log[-1]["loss"], rel=1e-12)
 
 
+def test_a_refusal_is_said_though_the_steps_before_it_can_not_be_saved(job, tmp_path):
+    path = job(buckets=[(48, "1,2,1")], batch={"sequences": 2}, run={"ranks": 2, "steps": 6})
+    needs = [max(entry["peak_bound_bytes_per_rank"]) for entry in tiny.train(path, "--out", tmp_path / "whole")]
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "checkpoints").write_text("in the way")
+    result = tiny.run(tiny.command(path, "--out", out, "--set", f'run.memory_budget="{needs[0]} B"'))
+    assert result.returncode == USER_ERROR and "more than the memory budget" in result.stderr.splitlines()[-1]
+    assert "was not saved: " in result.stderr and (out / "checkpoints").read_text() == "in the way"
+
+
 def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     out = tmp_path / "out"
     keep = {"checkpoint_every": 2, "keep_checkpoints": 2}
