@@ -291,28 +291,31 @@ bool exchanges_activations(const config::Strategy& strategy) {
   });
 }
 
-// Micro-batches run in twos where the ranks of a stage exchange activations, of half the size. Where the longest
-// document needs them whole, there must be memory for two.
-std::optional<config::Job> in_pairs(const JudgedPlan& plan) {
+// Micro-batches run in twos where the ranks of a stage exchange activations: of half the size where documents fit, or
+// all of the same size. Two of that size need memory for the activations of one more.
+std::optional<config::Job> in_pairs(const JudgedPlan& plan, bool has_room, bool halved) {
   if (!plan.job.run.overlap) return std::nullopt;
-  const i64 budget = plan.job.run.memory_budget.count;
-  const bool has_room = budget == 0 || 2 * plan.peak <= budget;
-  return with(plan.job, [&](config::Bucket& bucket) {
+  bool any_halved = false;
+  std::optional<config::Job> job = with(plan.job, [&](config::Bucket& bucket) {
     config::Strategy& strategy = bucket.strategy;
     const i64 half = std::max(bucket.max_length, strategy.micro_batch_tokens / 2);
-    if (strategy.schedule == config::ScheduleKind::zeropp || !strategy.order.order.empty() ||
-        (half == strategy.micro_batch_tokens && !has_room) || !exchanges_activations(strategy))
+    const bool halves = halved && half < strategy.micro_batch_tokens;
+    if (strategy.schedule == config::ScheduleKind::zeropp || !strategy.order.order.empty() || (!halves && !has_room) ||
+        !exchanges_activations(strategy))
       return false;
+    any_halved = any_halved || halves;
     strategy.paired = true;
-    strategy.micro_batch_tokens = half;
+    if (halves) strategy.micro_batch_tokens = half;
     return true;
   });
+  return any_halved == halved ? job : std::nullopt;
 }
 
-constexpr const char* kInPairs = "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)";
+constexpr const char* kInPairs = "; micro-batches in pairs (paired=true)";
+constexpr const char* kInHalves = "; micro-batches in pairs, of half as many tokens where documents fit (paired=true)";
 
 // Pairs of micro-batches are tried where exchanges that nothing hides take more than this share of a step.
-constexpr double kWorthPairs = 0.05;
+constexpr double kWorthPairs = 0.02;
 
 // The quickest first, those that don't fit last.
 std::tuple<bool, double, bool> order_of(const JudgedPlan& plan) { return {!plan.fits, plan.seconds, plan.own}; }
@@ -569,12 +572,18 @@ void Contest::choose_pairs(std::vector<JudgedPlan>& plans) {
     if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
     const planner::Account account = planner_.account(*plan->choice);
     if (account.communication <= kWorthPairs * account.seconds) continue;
-    workers_->add([this, &plan = *plan, &error = failed[static_cast<size_t>(plan - plans.begin())]] {
+    const bool has_room = planner_.memory_in_pairs(*plan->choice) <= planner_.memory();
+    workers_->add([this, has_room, &plan = *plan, &error = failed[static_cast<size_t>(plan - plans.begin())]] {
       try {
-        std::optional<config::Job> job = in_pairs(plan);
-        if (!job) return;
-        JudgedPlan other{.name = plan.name + kInPairs, .choice = plan.choice, .job = *std::move(job)};
-        if (std::optional<JudgedPlan> better = quicker(std::move(other), plan.seconds)) plan = *std::move(better);
+        const JudgedPlan one_by_one = plan;
+        for (const bool halved : {true, false}) {
+          std::optional<config::Job> job = in_pairs(one_by_one, has_room, halved);
+          if (!job) continue;
+          JudgedPlan other{.name = one_by_one.name + (halved ? kInHalves : kInPairs),
+                           .choice = plan.choice,
+                           .job = *std::move(job)};
+          if (std::optional<JudgedPlan> better = quicker(std::move(other), plan.seconds)) plan = *std::move(better);
+        }
       } catch (...) {
         error = std::current_exception();
       }

@@ -171,6 +171,15 @@ Account Planner::account(const Choice& choice) const {
   return account;
 }
 
+i64 Planner::memory_in_pairs(const Choice& choice) const {
+  i64 memory = 0;
+  for (const Phase& phase : choice.phases) {
+    const MemoryNeed need = model().need(phase.shape, phase.capacity, phase.range);
+    memory = std::max(memory, need.total() + need.activations);
+  }
+  return model().home_bytes(choice.home()) + memory;
+}
+
 std::string Planner::to_string(const Choice& choice) const {
   std::string text;
   for (const Phase& phase : longest_first(choice)) {

@@ -23,7 +23,7 @@ constexpr double kNoLimit = std::numeric_limits<double>::max() / 2;
 constexpr int kZeros = 2;  // stages of ZeRO: copies at home, or none
 constexpr double kDeeper =
     0.003;  // how much further the first round looks; each one looks twice as much further as a cheap one before
-constexpr i64 kLargeMicroBatch = 1 << 15;  // tokens
+constexpr i64 kLargeMicroBatch = 1 << 16;  // tokens
 constexpr size_t kCheap = 1000;  // plans in the making of a round, whose number grows many times as fast as the limit
 
 constexpr size_t kEntriesOfARound = 256;  // entries of a part of a range

@@ -94,7 +94,7 @@ struct Found {
 };
 
 /// Capacities of micro-batches for a range: its longest document, doubled repeatedly up to twice the longest document
-/// of all; where that is short, up to 32768 tokens, but no further than until all documents of the range fit into one.
+/// of all; where that is short, up to 65536 tokens, but no further than until all documents of the range fit into one.
 /// What runs gather is then gathered for more tokens, if there is memory for these.
 std::vector<i64> capacities(const CostModel& model, Range range);
 

@@ -384,13 +384,13 @@ TEST(Search, stopped_anywhere_it_has_a_plan_and_a_bound_on_its_gap) {
   }
 }
 
-TEST(Search, micro_batches_of_short_documents_may_have_32768_tokens) {
+TEST(Search, micro_batches_of_short_documents_may_have_65536_tokens) {
   const SmallProblem problem(1);
   const auto of = [&](size_t documents, i64 length) {
     const CostModel model(problem.units, problem.transfers, workload_of({std::vector<i64>(documents, length)}, length));
     return capacities(model, {0, static_cast<int>(model.bounds().size())});
   };
-  EXPECT_EQ(of(100, 2048), (std::vector<i64>{2048, 4096, 8192, 16384, 32768}));
+  EXPECT_EQ(of(100, 2048), (std::vector<i64>{2048, 4096, 8192, 16384, 32768, 65536}));
   EXPECT_EQ(of(3, 2048), (std::vector<i64>{2048, 4096, 8192})) << "there are no more documents";
   EXPECT_EQ(of(1, 2048), (std::vector<i64>{2048, 4096}));
   EXPECT_EQ(of(100, 65536), (std::vector<i64>{65536, 131072})) << "no more than two of the longest";
