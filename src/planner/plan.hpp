@@ -56,7 +56,7 @@ class Planner {
   /// micro-batches that the model can time, else nothing.
   std::optional<Choice> choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const;
   Account account(const Choice& choice) const;
-  /// The memory of account() with two micro-batches of the plan's size at a time in place of one: twice the activations.
+  /// The memory of account() with twice the activations: with two micro-batches of the plan's size at a time.
   i64 memory_in_pairs(const Choice& choice) const;
   /// "to 4096: 8,1,1; to 1024: dp=4,tp=2,micro_batch_tokens=8192", as the option --strategy has it, the longest first;
   /// then the order, where it isn't the published one.
