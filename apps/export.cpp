@@ -80,7 +80,7 @@ void add_export(CLI::App& app, Action& action) {
       ->type_name("N");
   command
       ->add_option("--pad-vocab", options->vocab_multiple,
-                   "Adds rows of zeros to the vocabulary, up to a multiple of this (default: no rows are added)")
+                   "Adds rows to the vocabulary, each the mean of the others, up to a multiple of this (default: none)")
       ->check(CLI::Range(i64{1}, i64{1} << 20))
       ->type_name("MULTIPLE");
   command->callback([options, &action] { action.run = [options] { return run_export(*options); }; });

@@ -109,6 +109,12 @@ Tokens Corpus::tokens(i64 document) const {
   return {index_.type(), data_.bytes().subspan(offset, bytes)};
 }
 
+void Corpus::add_to(Fingerprint& fingerprint) const {
+  fingerprint.add_sample(data_.bytes());
+  fingerprint.add_sample(index_file_.bytes());
+  if (mask_) fingerprint.add_sample(mask_->bytes());
+}
+
 void Corpus::expect_vocabulary(i64 vocab) const {
   if (meta_.largest_id && *meta_.largest_id >= vocab)
     user_error("{}.bin: its largest token is {}, outside the vocabulary of {}. {}", origin_, *meta_.largest_id, vocab,

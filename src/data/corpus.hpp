@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/dtype.hpp"
+#include "base/fingerprint.hpp"
 #include "base/mapped_file.hpp"
 #include "data/index.hpp"
 
@@ -61,6 +62,8 @@ class Corpus {
   /// Labels of a sequence of so many tokens: those after its first one that count.
   i64 labels(i64 document, i64 first, i64 count) const;
   const CorpusMeta& meta() const { return meta_; }
+  /// Adds samples of its files, by which ranks recognize the same corpus.
+  void add_to(Fingerprint& fingerprint) const;
   /// Where it came from, for messages: the path without ending.
   const std::string& origin() const { return origin_; }
   /// The folder of its files.

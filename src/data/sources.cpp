@@ -33,6 +33,12 @@ std::vector<CorpusSize> sizes_of(const std::vector<Source>& sources) {
   return sizes;
 }
 
+std::uint64_t fingerprint(const std::vector<Source>& sources) {
+  Fingerprint fingerprint;
+  for (const Source& source : sources) source.corpus.add_to(fingerprint);
+  return fingerprint.value();
+}
+
 std::vector<Source> open_sources(const config::Job& job) {
   std::vector<Source> sources = opened(config::sources_of(job), job);
   if (sources.empty())

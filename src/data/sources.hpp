@@ -24,6 +24,8 @@ struct CorpusSize {
   bool operator==(const CorpusSize&) const = default;
 };
 std::vector<CorpusSize> sizes_of(const std::vector<Source>& sources);
+/// By which ranks recognize the same corpora, from samples of their files.
+std::uint64_t fingerprint(const std::vector<Source>& sources);
 
 /// Opens data.path or all of [[data.source]].
 /// errors  UserError as Corpus::open; no data at all; sources that were prepared with different tokenizers, by the

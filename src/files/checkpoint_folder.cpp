@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/fingerprint.hpp"
 #include "files/crc32c.hpp"
 #include "files/disk.hpp"
 
@@ -316,6 +317,12 @@ void verify_checkpoint(const fs::path& checkpoint) {
     user_error("{} No older checkpoint of this run is intact: start anew with --force, which sets the run aside.",
                *fault);
   user_error("{} Resume from the one before: --resume {}", *fault, older.back().folder.string());
+}
+
+std::uint64_t fingerprint(const fs::path& checkpoint) {
+  Fingerprint fingerprint;
+  fingerprint.add(read_text(checkpoint / kMarker));
+  return fingerprint.value();
 }
 
 bool is_checkpoint_of(const fs::path& checkpoint, const fs::path& run) {

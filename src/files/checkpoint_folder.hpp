@@ -89,6 +89,8 @@ CheckpointPlace find_checkpoint(const std::filesystem::path& folder);
 /// Checks that every file has its size, that JSON files have their checksum, and that manifest and shards agree.
 /// UserError naming the file and an intact older checkpoint to resume from.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
+/// By which ranks recognize the same committed checkpoint, from its marker.
+std::uint64_t fingerprint(const std::filesystem::path& checkpoint);
 /// Whether `checkpoint` is one of those in RUN/checkpoints.
 bool is_checkpoint_of(const std::filesystem::path& checkpoint, const std::filesystem::path& run);
 

@@ -148,13 +148,9 @@ void declare(json& object, const std::map<std::string, i64>& ids) {
   }
 }
 
-/// A tensor's bytes as `dtype`, in pieces.
-void copy_tensor(const TensorFolder& from, const std::string& name, DType dtype, TensorFolderWriter& to) {
-  const std::span<const std::byte> bytes = from.data(name);
-  if (from.info(name).dtype != FileDType::f32)
-    user_error("{}: tensor \"{}\" is {}; the weights of a checkpoint are F32.", from.path().string(), name,
-               name_of(from.info(name).dtype));
-  if (dtype == DType::f32) return to.write(name, 0, bytes);
+/// Writes the bytes of F32 elements as `dtype`, in pieces, from element `at` of the tensor on.
+void write_as(DType dtype, std::span<const std::byte> bytes, const std::string& name, i64 at, TensorFolderWriter& to) {
+  if (dtype == DType::f32) return to.write(name, at * static_cast<i64>(sizeof(float)), bytes);
   constexpr size_t kPiece = 1 << 22;  // elements
   const size_t elements = bytes.size() / sizeof(float);
   std::vector<std::uint16_t> rounded;
@@ -165,8 +161,36 @@ void copy_tensor(const TensorFolder& from, const std::string& name, DType dtype,
       std::memcpy(&value, bytes.data() + (first + i) * sizeof(float), sizeof(float));
       rounded[i] = bfloat16_bits(value);
     }
-    to.write(name, static_cast<i64>(first * sizeof(std::uint16_t)), std::as_bytes(std::span(rounded)));
+    to.write(name, (at + static_cast<i64>(first)) * static_cast<i64>(sizeof(std::uint16_t)),
+             std::as_bytes(std::span(rounded)));
   }
+}
+
+/// The mean of an F32 tensor's rows.
+std::vector<float> mean_row(std::span<const std::byte> bytes, i64 rows) {
+  std::vector<double> sums(bytes.size() / sizeof(float) / static_cast<size_t>(rows));
+  for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
+    float value = 0;
+    std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
+    sums[i % sums.size()] += static_cast<double>(value);
+  }
+  std::vector<float> mean;
+  for (const double sum : sums) mean.push_back(static_cast<float>(sum / static_cast<double>(rows)));
+  return mean;
+}
+
+/// The tensor, with `entry`'s number of rows.
+void copy_tensor(const TensorFolder& from, const TensorEntry& entry, TensorFolderWriter& to) {
+  const TensorInfo& info = from.info(entry.name);
+  const std::span<const std::byte> bytes = from.data(entry.name);
+  if (info.dtype != FileDType::f32)
+    user_error("{}: tensor \"{}\" is {}; the weights of a checkpoint are F32.", from.path().string(), entry.name,
+               name_of(info.dtype));
+  write_as(entry.dtype, bytes, entry.name, 0, to);
+  if (entry.shape[0] == info.shape[0]) return;
+  const std::vector<float> mean = mean_row(bytes, info.shape[0]);
+  for (i64 row = info.shape[0]; row < entry.shape[0]; ++row)
+    write_as(entry.dtype, std::as_bytes(std::span(mean)), entry.name, row * static_cast<i64>(mean.size()), to);
 }
 
 /// Whether a tensor of the families that are exported has a row for each entry of the vocabulary.
@@ -184,7 +208,7 @@ void write_weights(const TensorFolder& from, const fs::path& out, const ExportSe
     entries.push_back(std::move(entry));
   }
   TensorFolderWriter to = TensorFolderWriter::create(out, entries);
-  for (const TensorEntry& entry : entries) copy_tensor(from, entry.name, settings.dtype, to);  // further rows are zero
+  for (const TensorEntry& entry : entries) copy_tensor(from, entry, to);
   to.finish();
 }
 

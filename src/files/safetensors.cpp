@@ -263,4 +263,8 @@ const TensorInfo& TensorFolder::info(const std::string& name) const { return fil
 
 std::span<const std::byte> TensorFolder::data(const std::string& name) const { return file_of(name).data(name); }
 
+void TensorFolder::add_to(Fingerprint& fingerprint) const {
+  for (const TensorFile& file : files_) fingerprint.add_sample(file.bytes());
+}
+
 }  // namespace switchyard::files

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/dtype.hpp"
+#include "base/fingerprint.hpp"
 #include "files/disk.hpp"
 #include "files/file_dtype.hpp"
 
@@ -41,6 +42,7 @@ class TensorFile {
   std::span<const std::byte> data(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const std::filesystem::path& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return file_.bytes(); }
 
  private:
   std::filesystem::path path_;
@@ -59,6 +61,8 @@ class TensorFolder {
   /// UserError naming folder and tensor if there is none of this name.
   const TensorInfo& info(const std::string& name) const;
   std::span<const std::byte> data(const std::string& name) const;
+  /// Adds samples of its files, by which ranks recognize the same weights.
+  void add_to(Fingerprint& fingerprint) const;
 
  private:
   const TensorFile& file_of(const std::string& name) const;

@@ -324,7 +324,8 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
           .tokens = meta.tokens,
           .places = meta.places,
           .decay_end = meta.decay_end,
-          .schedule = meta.schedule};
+          .schedule = meta.schedule,
+          .fingerprint = files::fingerprint(place.folder)};
 }
 
 }  // namespace switchyard::train

@@ -24,6 +24,7 @@ struct TrainState {
   std::vector<files::DataPlace> places{};
   i64 decay_end = 0;
   std::string schedule{};
+  std::uint64_t fingerprint = 0;  // of the checkpoint that it comes from
 };
 
 /// The part of a checkpoint that a rank writes: master weights and moments of every box of home that it owns, and its

@@ -71,6 +71,8 @@ ValidationRecord evaluated(const EvaluateSettings& settings, const std::vector<d
   share.forward = "evaluation";
   Rank rank(plans, job.model.config, fabric, share);
   rank.agree_on(config::fingerprint(job), "model");
+  rank.agree_on(data::fingerprint(sources), "corpus", Rank::kSameFiles);
+  rank.agree_on(fingerprint_of_weights(job.model.path), "model.path (other weights)", Rank::kSameFiles);
   rank.store().home.initialize(weights_from(plans.graph(), job.model.path));
   Validation validation(job, sources, ranges_up_to(job.batch.context), rank, fabric);
   const std::vector<data::Sequence> sequences = settings.sequences > 0

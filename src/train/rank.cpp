@@ -28,13 +28,12 @@ runtime::ExecutorOptions executor_options(const config::ModelConfig& model, cons
   return options;
 }
 
-void require_equal(const std::vector<std::uint64_t>& numbers, const std::string& what) {
+void require_equal(const std::vector<std::uint64_t>& numbers, const std::string& what, std::string_view remedy) {
   std::vector<int> others;
   for (size_t rank = 1; rank < numbers.size(); ++rank)
     if (numbers[rank] != numbers[0]) others.push_back(static_cast<int>(rank));
   if (!others.empty())
-    cluster_error("ranks {} have another {} than rank 0. Start all ranks with the same job file and program.", others,
-                  what);
+    cluster_error("ranks {} have another {} than rank 0. {}", others, what, remedy);
 }
 
 // The message of a rank to the others about its program.
@@ -122,7 +121,9 @@ std::vector<T> Rank::everyones(const std::string& what, const T& mine) {
                                  ++agreements_, mine);
 }
 
-void Rank::agree_on(std::uint64_t number, const std::string& what) { require_equal(everyones(what, number), what); }
+void Rank::agree_on(std::uint64_t number, const std::string& what, std::string_view remedy) {
+  require_equal(everyones(what, number), what, remedy);
+}
 
 Rank::Peaks Rank::peaks_of(const ir::Program& program, const batch::StepPlan& plan,
                            const compiler::Plans& plans) const {
@@ -165,7 +166,7 @@ void Rank::assemble(const batch::StepPlan& plan, const compiler::Plans& plans) {
         const auto all = everyones("program", Proposal{program.fingerprint(), bound_});
         std::vector<std::uint64_t> fingerprints;
         for (const Proposal& proposal : all) fingerprints.push_back(proposal.fingerprint);
-        require_equal(fingerprints, "program");
+        require_equal(fingerprints, "program", kSameStart);
         const auto top = std::max_element(all.begin(), all.end(),
                                           [](const auto& a, const auto& b) { return a.peak.total < b.peak.total; });
         highest = static_cast<int>(top - all.begin());

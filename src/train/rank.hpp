@@ -68,8 +68,11 @@ class Rank {
   /// Forward only, for Plans of a graph that ends in logits.
   std::vector<runtime::Logits> evaluate(const batch::StepPlan& plan, const runtime::Documents& documents);
 
-  /// All ranks must hold the same number, or ClusterError names the ranks that differ from rank 0 and `what`.
-  void agree_on(std::uint64_t number, const std::string& what);
+  /// All ranks must hold the same number, or ClusterError names the ranks that differ from rank 0 and `what`, and ends
+  /// with the remedy.
+  void agree_on(std::uint64_t number, const std::string& what, std::string_view remedy = kSameStart);
+  static constexpr std::string_view kSameFiles = "Give every host the same files, by their full paths.";
+  static constexpr std::string_view kSameStart = "Start all ranks with the same job file and program.";
 
   runtime::Store& store() { return store_; }
   const compiler::Plans& plans() const { return plans_; }

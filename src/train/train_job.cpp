@@ -133,19 +133,28 @@ class JobOnRank {
                {fabric, comm::everyone(fabric, kCheckpointChannel), comm::sign_interval(timeout_of(job_.fabric))},
                model_files_of(job_, fabric.rank()), [this](const std::string& text) { recorder_.say(text); }) {
     rank_.agree_on(config::fingerprint(job_), "job file");
+    rank_.agree_on(data::fingerprint(sources), "training corpus", Rank::kSameFiles);
+    rank_.agree_on(data::fingerprint(validated), "validation corpus", Rank::kSameFiles);
+    rank_.agree_on(saves(job_) ? 1 : 0, "run.out (a folder, or none)", "Give all ranks --out, or none.");
     if (folder) folder->set_aside(*status_);
     if (saves(job_))
       files_.run("run folder",
                  [&](const auto& check) { require_shared(job_.run.out, timeout_of(job_.fabric), check); });
     if (status_) status_->now(settings.resume.empty() ? "initializing the weights" : "loading the checkpoint");
+    std::uint64_t weights = 0;
     files_.run("weights", [&](const auto&) {
-      if (!settings.resume.empty())
+      if (!settings.resume.empty()) {
         state_ = load_checkpoint(settings.resume, plans_, rank_.store(), job_);
-      else
-        rank_.store().home.initialize(job_.model.path.empty() ? random_weights(plans_.graph(), job_.seed)
-                                                              : weights_from(plans_.graph(), job_.model.path));
+      } else if (job_.model.path.empty()) {
+        rank_.store().home.initialize(random_weights(plans_.graph(), job_.seed));
+      } else {
+        rank_.store().home.initialize(weights_from(plans_.graph(), job_.model.path));
+        weights = fingerprint_of_weights(job_.model.path);
+      }
     });
     rank_.agree_on(static_cast<std::uint64_t>(state_.step), "step to go on from");
+    rank_.agree_on(state_.fingerprint, "checkpoint", Rank::kSameFiles);
+    rank_.agree_on(weights, "model.path (other weights)", Rank::kSameFiles);
     draw_on(settings);
     if (state_.step > job_.run.steps)
       user_error(

@@ -179,4 +179,10 @@ runtime::Home::Initial weights_from(const ir::Graph& graph, const std::string& f
   };
 }
 
+std::uint64_t fingerprint_of_weights(const std::string& folder) {
+  Fingerprint fingerprint;
+  files::TensorFolder::open(folder).add_to(fingerprint);
+  return fingerprint.value();
+}
+
 }  // namespace switchyard::train

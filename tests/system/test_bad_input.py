@@ -545,6 +545,36 @@ def test_a_rank_that_has_another_run_folder_is_found_before_the_first_step(job, 
     assert "step 1/" not in errors[0]
 
 
+@pytest.mark.parametrize("what, changes, options", [
+    ("training corpus", {"corpus": "corpus"}, []),
+    ("validation corpus", {"validation": {"path": "corpus", "every": 2}}, []),
+    ("model.path (other weights)", {"model": {"path": "run/checkpoints/step-00000004/model"}}, []),
+    ("checkpoint", {}, ["--resume", "run", "--steps", 6])])
+def test_ranks_that_find_other_files_under_a_path_end_before_the_first_step(job, finished, corpus, tmp_path, what,
+                                                                            changes, options):
+    """Hosts have files of their own, of the same sizes."""
+    for number, name in enumerate("ab"):
+        documents = [[(token + number) % tiny.MODEL["vocab_size"] for token in document]
+                     for document in tiny.random_documents(1, 40)]
+        tiny.write_corpus(tmp_path / name / "corpus", documents)
+    shutil.copytree(finished, tmp_path / "a" / "run")
+    tiny.train(job(optimizer={"lr": 2e-3}, run={"steps": 4, "checkpoint_every": 2}), "--out", tmp_path / "b" / "run")
+    words = tiny.command(job(**({"corpus": corpus} | changes)), *options)
+    ranks = tiny.start_ranks([["sh", "-c", 'cd "$0"; exec "$@"', tmp_path / name, *words] for name in "ab"])
+    errors = [" ".join(rank.communicate(timeout=tiny.HANG)[1].split()) for rank in ranks]
+    told = f"ranks [1] have another {what} than rank 0. Give every host the same files, by their full paths."
+    assert [rank.returncode for rank in ranks] == [CLUSTER_ERROR] * 2 and all(told in error for error in errors), errors
+    assert "step 1/" not in errors[0]
+
+
+def test_ranks_of_which_only_one_has_a_run_folder_are_refused(job, tmp_path):
+    ranks = tiny.start_ranks([tiny.command(job(), "--out", tmp_path / "out"), tiny.command(job())])
+    for rank in ranks:
+        error = " ".join(rank.communicate(timeout=tiny.HANG)[1].split())
+        assert ("ranks [1] have another run.out (a folder, or none) than rank 0. Give all ranks --out, or none." in error
+                and rank.returncode == CLUSTER_ERROR), error
+
+
 def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
     for rank, process in enumerate(tiny.start_ranks([tiny.command(job())] * 3)):
         out, error = process.communicate(timeout=tiny.HANG)

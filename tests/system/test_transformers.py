@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 
 import pytest
 import tiny_runs as tiny
@@ -170,7 +171,12 @@ def test_a_trained_model_with_a_trained_tokenizer_generates_from_its_export_and_
     padded = AutoModelForCausalLM.from_pretrained(export(tmp_path / "padded", out, "--pad-vocab", "64"))
     assert padded.config.vocab_size == padded.get_input_embeddings().weight.shape[0] == 320
     head, rows = padded.get_output_embeddings().weight, model.config.vocab_size
-    assert 256 < rows < 320 and head[:rows].equal(model.get_output_embeddings().weight) and not head[rows:].any()
+    assert 256 < rows < 320 and head[:rows].equal(model.get_output_embeddings().weight)
+    assert torch.allclose(head[rows:], head[:rows].mean(0).expand(320 - rows, -1), atol=1e-6)
+    ids = torch.arange(rows)[None]
+    with torch.no_grad():
+        more = (padded(ids, labels=ids).loss - model(ids, labels=ids).loss).item()
+    assert 0 < more <= math.log(320 / rows) + 1e-6
     first = export(tmp_path / "half", out, "--step", "1", "--dtype", "bf16")
     rounded = AutoModelForCausalLM.from_pretrained(first, dtype="auto").state_dict()
     exact = AutoModelForCausalLM.from_pretrained(out / "checkpoints/step-00000001/model").state_dict()
