@@ -579,9 +579,8 @@ void Contest::choose_pairs(std::vector<JudgedPlan>& plans) {
         for (const bool halved : {true, false}) {
           std::optional<config::Job> job = in_pairs(one_by_one, has_room, halved);
           if (!job) continue;
-          JudgedPlan other{.name = one_by_one.name + (halved ? kInHalves : kInPairs),
-                           .choice = plan.choice,
-                           .job = *std::move(job)};
+          JudgedPlan other{
+              .name = one_by_one.name + (halved ? kInHalves : kInPairs), .choice = plan.choice, .job = *std::move(job)};
           if (std::optional<JudgedPlan> better = quicker(std::move(other), plan.seconds)) plan = *std::move(better);
         }
       } catch (...) {

@@ -30,7 +30,7 @@ class Fingerprint {
     add(static_cast<i64>(bytes.size()));
     if (bytes.size() <= kPieces * kPiece) return add_bytes(bytes);
     for (size_t piece = 0; piece < kPieces; ++piece)
-      add_bytes(bytes.subspan((bytes.size() - kPiece) / (kPieces - 1) * piece, kPiece));
+      add_bytes(bytes.subspan((bytes.size() - kPiece) * piece / (kPieces - 1), kPiece));
   }
   std::uint64_t value() const { return value_; }
 

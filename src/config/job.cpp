@@ -182,6 +182,13 @@ ModelConfig with_changes(const Job& job, const ModelConfig& model) {
     if (config.attention == AttentionKind::unfused && !gives("model.dropout")) config.dropout = kGpt2Dropout;
     return config;
   }
+  const RopeScaling &scaling = config.rope_scaling, &of_folder = model.rope_scaling;
+  if (scaling.factor != of_folder.factor && scaling.attention_factor > 0 &&
+      scaling.attention_factor == of_folder.attention_factor && !gives("model.rope_scaling.attention_factor"))
+    user_error(
+        "model.rope_scaling.factor = {}: attention_factor = {} is that of factor {} in \"{}\". Set "
+        "model.rope_scaling.attention_factor, too; 0 is 0.1 ln(factor) + 1.",
+        scaling.factor, scaling.attention_factor, of_folder.factor, job.model.path);
   // A folder whose scaling, if any, knows no original context says the context at which its model was trained.
   const bool new_context = !has_original_context(model.rope_scaling) && has_original_context(config.rope_scaling);
   if (new_context && model.max_positions > 0 && !gives("model.rope_scaling.original_context"))

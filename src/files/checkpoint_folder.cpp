@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -45,6 +46,13 @@ fs::path without_slash(const fs::path& folder) { return folder.has_filename() ? 
 void remove_partial(const fs::path& folder) {
   std::error_code ignored;
   fs::remove_all(folder, ignored);
+}
+
+/// Removes what killed writers left.
+void remove_partials(const fs::path& run) {
+  if (!fs::is_directory(checkpoints_of(run))) return;
+  for (const auto& item : fs::directory_iterator(checkpoints_of(run)))
+    if (item.path().extension() == kPartial) remove_partial(item.path());
 }
 
 /// Paths relative to `folder` of all its files, sorted; the marker is left out.
@@ -137,6 +145,7 @@ void check_files(const fs::path& folder) {
   for (const auto& [name, said] : promised["files"].items()) {
     const fs::path path = folder / name;
     if (!fs::exists(path)) user_error("{} is missing.", path.string());
+    if (!fs::is_regular_file(path)) user_error("{} is no file.", path.string());
     const json found = description(path);
     if (said == found) continue;
     const bool resized = !said.is_object() || said.value("bytes", json()) != found["bytes"];
@@ -149,14 +158,19 @@ void check_files(const fs::path& folder) {
   read_meta(folder);
 }
 
-/// The fault of a checkpoint as text; nothing if it is intact.
-std::optional<std::string> fault_of(const fs::path& folder) {
+/// What a check says; nothing if all is right.
+std::optional<std::string> fault_of(const std::function<void()>& check) {
   try {
-    check_files(folder);
+    check();
     return std::nullopt;
   } catch (const UserError& error) {
     return error.what();
   }
+}
+
+/// The fault of a checkpoint as text; nothing if it is intact.
+std::optional<std::string> fault_of(const fs::path& folder) {
+  return fault_of([&] { check_files(folder); });
 }
 
 std::vector<CheckpointPlace> list_folder(const fs::path& checkpoints) {
@@ -244,9 +258,7 @@ fs::path partial_path(const fs::path& run, i64 step, std::uint32_t attempt) {
 
 CheckpointWriter CheckpointWriter::begin(const fs::path& run, i64 step, std::uint32_t attempt) {
   make_folder(checkpoints_of(run));
-  for (const auto& item : fs::directory_iterator(checkpoints_of(run))) {
-    if (item.path().extension() == kPartial) remove_partial(item.path());
-  }
+  remove_partials(run);
   CheckpointWriter writer;
   writer.partial_ = partial_path(run, step, attempt);
   writer.final_ = checkpoint_path(run, step);
@@ -306,8 +318,10 @@ CheckpointPlace find_checkpoint(const fs::path& folder) {
   }
 }
 
-void verify_checkpoint(const fs::path& checkpoint) {
-  const auto fault = fault_of(checkpoint);
+namespace {
+
+/// UserError if there is a fault: with an intact older checkpoint to resume from.
+void refuse(const std::optional<std::string>& fault, const fs::path& checkpoint) {
   if (!fault) return;
   const fs::path folder = without_slash(fs::absolute(checkpoint).lexically_normal());
   auto older = list_folder(folder.parent_path());
@@ -319,6 +333,14 @@ void verify_checkpoint(const fs::path& checkpoint) {
   user_error("{} Resume from the one before: --resume {}", *fault, older.back().folder.string());
 }
 
+}  // namespace
+
+void verify_checkpoint(const fs::path& checkpoint) { refuse(fault_of(checkpoint), checkpoint); }
+
+void verify_shard(const fs::path& checkpoint, const std::string& shard) {
+  refuse(fault_of([&] { verify_checksums(checkpoint, shard); }), checkpoint);
+}
+
 std::uint64_t fingerprint(const fs::path& checkpoint) {
   Fingerprint fingerprint;
   fingerprint.add(read_text(checkpoint / kMarker));
@@ -326,8 +348,9 @@ std::uint64_t fingerprint(const fs::path& checkpoint) {
 }
 
 bool is_checkpoint_of(const fs::path& checkpoint, const fs::path& run) {
-  const fs::path folder = without_slash(fs::weakly_canonical(checkpoint));
-  return folder.parent_path() == fs::weakly_canonical(checkpoints_of(run));
+  // The checkpoint itself may be a link, perhaps to another disk.
+  const fs::path folder = without_slash(fs::absolute(checkpoint).lexically_normal()).parent_path();
+  return fs::weakly_canonical(folder) == fs::weakly_canonical(checkpoints_of(run));
 }
 
 std::optional<AbandonedLine> set_aside_after(const fs::path& run, i64 step) {
@@ -355,6 +378,7 @@ bool holds_run(const fs::path& run) {
 }
 
 fs::path set_aside(const fs::path& run) {
+  remove_partials(run);
   const fs::path folder = free_abandoned(run);
   std::vector<fs::path> moved{"job.toml",      kRunModel,     kValidations, "plan.json",
                               "timeline.json", "report.html", kWandbId,     "wandb"};

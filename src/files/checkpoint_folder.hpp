@@ -1,7 +1,8 @@
 // A checkpoint on disk, either complete or absent:
 //   RUN/checkpoints/step-00000050/
 //     model/     config.json, model*.safetensors               (weights, as Hugging Face)
-//     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments)
+//     state/     manifest.json, home-00003-of-00008.safetensors (boxes of master weights and moments), .json (their
+//                checksums)
 //     meta.json  CheckpointMeta
 //     COMMITTED  written last: size of every file, checksums of the JSON files
 // While it is written it is called step-00000050.1b2f03c4.partial, with a number of the job that writes. When a run
@@ -89,6 +90,9 @@ CheckpointPlace find_checkpoint(const std::filesystem::path& folder);
 /// Checks that every file has its size, that JSON files have their checksum, and that manifest and shards agree.
 /// UserError naming the file and an intact older checkpoint to resume from.
 void verify_checkpoint(const std::filesystem::path& checkpoint);
+/// Checks a shard's tensors by their checksums, which takes as long as reading them (verify_checksums). UserError as of
+/// verify_checkpoint.
+void verify_shard(const std::filesystem::path& checkpoint, const std::string& shard);
 /// By which ranks recognize the same committed checkpoint, from its marker.
 std::uint64_t fingerprint(const std::filesystem::path& checkpoint);
 /// Whether `checkpoint` is one of those in RUN/checkpoints.

@@ -112,6 +112,8 @@ void disk_error(std::string_view action, const std::filesystem::path& path, int 
         "on another disk.",
         failed, text_of(error), room);
   }
+  if (error == EMFILE || error == ENFILE)
+    cluster_error("{}: {}. Raise the limit of open files (ulimit -n).", failed, text_of(error));
   const std::string folder = folder_of(path).string();
   cluster_error("{}: {}. Check the disk and the permissions of {}.", failed, text_of(error),
                 folder == "." ? "the current folder" : folder);

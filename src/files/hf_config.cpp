@@ -395,7 +395,12 @@ void refuse_unsayable(const ModelConfig& model, const ModelConfig& read_back) {
 }  // namespace
 
 ModelConfig hf_config_from_json(const std::string& text, const std::string& origin) {
-  const json object = json::parse(text, nullptr, false);
+  json object;
+  try {
+    object = json::parse(text);
+  } catch (const json::parse_error& error) {  // Python writes NaN and Infinity, which JSON doesn't have
+    user_error("{}: it is not valid JSON: {}.", origin, error.what());
+  }
   if (!object.is_object())
     user_error("{}: it is not a JSON object. Give the config.json of a Hugging Face model.", origin);
   const Keys keys(object, origin);

@@ -11,14 +11,16 @@ namespace {
 
 using nlohmann::json;
 
-bool is_above(const json& object, i64 step) {
-  return object.is_object() && object.contains("step") && object["step"].is_number_integer() &&
-         object["step"].get<i64>() > step;
+/// The step of a line; 0 if it has none.
+i64 step_of(const json& object) {
+  if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) return 0;
+  return object["step"].get<i64>();
 }
 
-/// Keeps the complete lines up to `step`; the log is replaced only if that changes it.
-void keep_until(const std::filesystem::path& path, i64 step) {
-  if (!std::filesystem::exists(path)) return;
+/// Keeps the complete lines up to `step`; the log is replaced only if that changes it. Returns the last line's step.
+i64 keep_until(const std::filesystem::path& path, i64 step) {
+  if (!std::filesystem::exists(path)) return 0;
+  i64 last = 0;
   const std::string text = read_text(path);
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
@@ -26,10 +28,13 @@ void keep_until(const std::filesystem::path& path, i64 step) {
     if (end == std::string::npos) break;
     const std::string line = text.substr(begin, end + 1 - begin);
     const json object = json::parse(line, nullptr, false);
-    if (!object.is_discarded() && !is_above(object, step)) kept += line;
     begin = end + 1;
+    if (object.is_discarded() || step_of(object) > step) continue;
+    kept += line;
+    last = step_of(object);
   }
   if (kept != text) write_text(path, kept);
+  return last;
 }
 
 }  // namespace
@@ -38,7 +43,7 @@ JsonLines JsonLines::open(const std::filesystem::path& folder, i64 step, const c
   make_folder(folder);
   JsonLines log;
   log.path_ = folder / name;
-  keep_until(log.path_, step);
+  log.last_kept_ = keep_until(log.path_, step);
   log.file_ = open_for_appending(log.path_);
   return log;
 }

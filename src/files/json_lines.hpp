@@ -18,8 +18,11 @@ class JsonLines {
   /// Writes one line before it returns. Numbers that aren't finite become null.
   void append(const nlohmann::ordered_json& object);
   const std::filesystem::path& path() const { return path_; }
+  /// The "step" of the last line that was there and stays; 0 if there is none.
+  i64 last_kept() const { return last_kept_; }
 
  private:
+  i64 last_kept_ = 0;
   std::filesystem::path path_;
   Descriptor file_;
 };

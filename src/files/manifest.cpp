@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "files/crc32c.hpp"
 #include "files/disk.hpp"
 #include "files/safetensors.hpp"
 
@@ -16,10 +17,15 @@ namespace {
 using nlohmann::json;
 
 constexpr const char* kResidual = "residual";
+constexpr const char* kChecksums = "crc32c";
 constexpr const char* kRemedy = "The checkpoint is damaged: resume from another one.";
 
 std::filesystem::path manifest_path(const std::filesystem::path& checkpoint) {
   return checkpoint / "state" / "manifest.json";
+}
+
+std::filesystem::path checksums_of(const std::filesystem::path& checkpoint, const std::string& shard) {
+  return (checkpoint / "state" / shard).replace_extension(".json");
 }
 
 DType dtype_from(const std::string& name, const std::string& origin) {
@@ -185,6 +191,25 @@ void validate_shards(const std::filesystem::path& checkpoint, const Manifest& ma
   };
   for (const ManifestEntry& entry : manifest.entries) check_shard(entry);
   for (const ResidualEntry& residual : manifest.residuals) check_shard(residual.entry);
+}
+
+void write_checksums(const std::filesystem::path& checkpoint, const std::string& shard, const Checksums& checksums) {
+  write_text(checksums_of(checkpoint, shard), json{{kChecksums, checksums}}.dump(1) + "\n");
+}
+
+void verify_checksums(const std::filesystem::path& checkpoint, const std::string& shard) {
+  const std::filesystem::path path = checksums_of(checkpoint, shard);
+  if (!std::filesystem::exists(path)) return;
+  Checksums checksums;
+  try {
+    json::parse(read_text(path)).at(kChecksums).get_to(checksums);
+  } catch (const json::exception& error) {
+    user_error("{} is damaged: {}.", path.string(), error.what());
+  }
+  const TensorFile file = TensorFile::open(checkpoint / "state" / shard);
+  for (const auto& [key, checksum] : checksums)
+    if (crc32c(file.data(key)) != checksum)
+      user_error("{} is damaged: the checksum of \"{}\" differs.", file.path().string(), key);
 }
 
 }  // namespace switchyard::files

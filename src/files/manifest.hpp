@@ -1,6 +1,8 @@
-// Which shard file of a checkpoint holds which box of the training state: state/manifest.json.
+// Which shard file of a checkpoint holds which box of the training state: state/manifest.json; and the checksums of
+// what a shard has.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <map>
 #include <string>
@@ -43,5 +45,12 @@ void validate(const Manifest& manifest, const std::string& origin);
 void validate_shards(const std::filesystem::path& checkpoint, const Manifest& manifest);
 /// "home-00003-of-00008.safetensors"
 std::string shard_name(int rank, int ranks);
+
+/// CRC-32C of a shard's tensors, by key: state/home-00003-of-00008.json.
+using Checksums = std::map<std::string, std::uint32_t>;
+void write_checksums(const std::filesystem::path& checkpoint, const std::string& shard, const Checksums& checksums);
+/// Reads the whole shard. UserError naming the file and a tensor whose checksum differs. Earlier versions wrote no
+/// checksums: then nothing is read.
+void verify_checksums(const std::filesystem::path& checkpoint, const std::string& shard);
 
 }  // namespace switchyard::files

@@ -33,8 +33,8 @@ struct TokenClash {
 /// because a folder has no such file. UserError: it is not a JSON object.
 std::optional<TokenClash> token_clash(const std::filesystem::path& first, const std::filesystem::path& second);
 
-/// dtype: f32 or bf16. vocab_multiple: the embedding and the head get rows up to a multiple of so many, each the mean of
-/// the others, and config.json's vocab_size is as large.
+/// dtype: f32 or bf16. vocab_multiple: the embedding and the head get rows up to a multiple of so many, each the mean
+/// of the others, and config.json's vocab_size is as large.
 struct ExportSettings {
   DType dtype = DType::f32;
   i64 vocab_multiple = 1;

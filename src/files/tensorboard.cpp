@@ -2,10 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cstdint>
+#include <cstdio>
 
 #include "base/errors.hpp"
 #include "files/crc32c.hpp"
@@ -56,15 +58,23 @@ void append(const Descriptor& file, const std::filesystem::path& path, std::stri
   write_all(file, std::as_bytes(std::span(record)), -1, path, static_cast<i64>(record.size()));
 }
 
-/// A name that sorts by time, so that viewers read an earlier run's file first.
-std::string file_name() {
+/// A name that sorts behind those that are there, so that viewers read an earlier run's file first: by time, or where
+/// a clock was set back, behind the latest.
+std::string file_name(const std::filesystem::path& folder) {
+  constexpr std::string_view kPrefix = "events.out.tfevents.";
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
-  const auto micros =
+  i64 micros =
       std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
-  return fmt::format("events.out.tfevents.{:010}.{:06}.{}.{}", micros / 1'000'000, micros % 1'000'000, host.data(),
-                     getpid());
+  for (const auto& item : std::filesystem::directory_iterator(folder)) {
+    const std::string name = item.path().filename().string();
+    long long second = 0;
+    int fraction = 0;
+    if (name.starts_with(kPrefix) && std::sscanf(name.c_str() + kPrefix.size(), "%10lld.%6d.", &second, &fraction) == 2)
+      micros = std::max<i64>(micros, second * 1'000'000 + fraction + 1);
+  }
+  return fmt::format("{}{:010}.{:06}.{}.{}", kPrefix, micros / 1'000'000, micros % 1'000'000, host.data(), getpid());
 }
 
 }  // namespace
@@ -77,7 +87,7 @@ std::string tf_record(std::string_view payload) {
 EventWriter EventWriter::create(const std::filesystem::path& folder, i64 first_step) {
   make_folder(folder);
   EventWriter writer;
-  writer.path_ = folder / file_name();
+  writer.path_ = folder / file_name(folder);
   writer.file_ = open_for_appending(writer.path_);
   append(writer.file_, writer.path_, event(now(), 0, bytes_field(3, "brain.Event:2")));
   if (first_step > 0) append(writer.file_, writer.path_, event(now(), first_step, bytes_field(7, varint_field(1, 1))));

@@ -9,6 +9,7 @@
 #include "base/errors.hpp"
 #include "config/job_keys.hpp"
 #include "files/checkpoint_folder.hpp"
+#include "files/crc32c.hpp"
 #include "files/disk.hpp"
 #include "files/manifest.hpp"
 #include "files/safetensors.hpp"
@@ -210,14 +211,26 @@ void write_part(const std::filesystem::path& folder, const StatePart& part, cons
   files::TensorWriter state =
       files::TensorWriter::create(folder / "state" / files::shard_name(rank, plans.cluster().ranks()), entries);
   files::TensorFolderWriter model = files::TensorFolderWriter::join(folder / "model", model_entries(plans.graph()));
+  files::Checksums checksums;
   for (const StatePart::Box& box : part.boxes) {
     check_others();
     const at::Tensor values = box.values.cpu().contiguous();
     state.write(box.entry.key, 0, raw_bytes(values));
+    checksums[box.entry.key] = files::crc32c(raw_bytes(values));
     if (box.entry.part == kParts[0]) write_to_model(model, plans.graph().param(box.param), box.entry, values);
   }
   state.finish();
+  files::write_checksums(folder, files::shard_name(rank, plans.cluster().ranks()), checksums);
   model.finish();
+}
+
+// Every shard is checked by one rank: where as many ranks resume as have written, by the one that needs it.
+void verify_shards(const std::filesystem::path& checkpoint, const files::Manifest& manifest, int rank, int ranks) {
+  std::set<std::string> shards;
+  for (const files::ManifestEntry& entry : manifest.entries) shards.insert(entry.file);
+  for (const files::ResidualEntry& residual : manifest.residuals) shards.insert(residual.entry.file);
+  for (int number = 0; const std::string& shard : shards)
+    if (number++ % ranks == rank) files::verify_shard(checkpoint, shard);
 }
 
 }  // namespace
@@ -304,6 +317,7 @@ TrainState load_checkpoint(const std::string& folder, const compiler::Plans& pla
         place.folder.string(), meta.seed, job.seed, meta.seed);
   const files::Manifest manifest = files::read_manifest(place.folder);
   require_parameters(manifest, plans.graph(), place.folder.string());
+  verify_shards(place.folder, manifest, store.holdings.rank(), plans.cluster().ranks());
   std::map<std::pair<std::string, std::string>, std::vector<const files::ManifestEntry*>> entries;
   for (const files::ManifestEntry& entry : manifest.entries) entries[{entry.tensor, entry.part}].push_back(&entry);
   StateFiles state(place.folder / "state", manifest.dtype);

@@ -34,7 +34,8 @@ LearningRate schedule_of(const config::OptimizerSettings& optimizer, i64 run_ste
   using Decay = LearningRate::Decay;
   if (optimizer.schedule == Decay::constant || optimizer.schedule == Decay::inverse_sqrt) return with_end(optimizer, 0);
   if (optimizer.decay_steps > 0) return with_end(optimizer, optimizer.decay_steps);
-  const LearningRate planned = with_end(optimizer, planned_end > 0 ? planned_end : run_steps);
+  // A run that was to end in its warm-up has had the same rates with any end.
+  const LearningRate planned = with_end(optimizer, planned_end > optimizer.warmup_steps ? planned_end : run_steps);
   if (run_steps > planned.decay_steps) {
     user_error(
         "run.steps = {} is beyond step {}, where the learning rate of this run ends at min_lr = {}. Set "

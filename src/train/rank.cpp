@@ -32,8 +32,7 @@ void require_equal(const std::vector<std::uint64_t>& numbers, const std::string&
   std::vector<int> others;
   for (size_t rank = 1; rank < numbers.size(); ++rank)
     if (numbers[rank] != numbers[0]) others.push_back(static_cast<int>(rank));
-  if (!others.empty())
-    cluster_error("ranks {} have another {} than rank 0. {}", others, what, remedy);
+  if (!others.empty()) cluster_error("ranks {} have another {} than rank 0. {}", others, what, remedy);
 }
 
 // The message of a rank to the others about its program.

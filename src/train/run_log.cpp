@@ -47,6 +47,11 @@ RunLog::RunLog(const config::Job& job, const std::string& plan_json, i64 first_s
     say(fmt::format("checkpoints of steps {} are set aside in {}, with the log as it was", fmt::join(line->steps, ", "),
                     line->folder.string()));
   lines_.emplace(files::JsonLines::open(job.run.out, first_step - 1));
+  if (const i64 last = lines_->last_kept(); last > 0 && last < first_step - 1)
+    say(
+        fmt::format("log.jsonl in {} has no steps {} to {}: its last one before this run is {}. Is the checkpoint "
+                    "another run's?",
+                    job.run.out, last + 1, first_step - 1, last));
   constexpr const char* kValidations = "validation.jsonl";
   if (!config::validation_sources_of(job).empty() ||
       std::filesystem::exists(std::filesystem::path(job.run.out) / kValidations))  // written before a resumed run

@@ -114,6 +114,16 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   expected.rope_scaling = {.factor = 16, .original_context = 16};
   EXPECT_EQ(resolved("rope_scaling.factor = 16.0\n", scaled), expected);
 
+  scaled.rope_scaling = {
+      .factor = 4, .original_context = 16, .type = RopeScalingType::yarn, .attention_factor = 0.9};  // of mscale
+  EXPECT_EQ(message_of([&] { resolved("rope_scaling.factor = 8.0\n", scaled); }),
+            "model.rope_scaling.factor = 8: attention_factor = 0.9 is that of factor 4 in \"x\". Set "
+            "model.rope_scaling.attention_factor, too; 0 is 0.1 ln(factor) + 1.");
+  expected.rope_scaling = scaled.rope_scaling;
+  expected.rope_scaling.factor = 8;
+  expected.rope_scaling.attention_factor = 0;
+  EXPECT_EQ(resolved("rope_scaling.factor = 8.0\nrope_scaling.attention_factor = 0.0\n", scaled), expected);
+
   ModelConfig gpt2 = family_defaults(Family::gpt2);
   EXPECT_EQ(message_of([&] { resolved("rope_theta = 5e5\n", gpt2); }),
             "model.rope_theta can't be given with model.path = \"x\": gpt2 has learned positions. Remove it.");

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 
 #include "base/errors.hpp"
+#include "files/crc32c.hpp"
+#include "files/disk.hpp"
+#include "files/safetensors.hpp"
 #include "files/tensor_writer.hpp"
 #include "scratch.hpp"
 
@@ -149,6 +152,20 @@ TEST_F(Shards, are_named_when_missing) {
 TEST_F(Shards, are_named_when_cut_off) {
   std::filesystem::resize_file(scratch_ / "state/two", std::filesystem::file_size(scratch_ / "state/two") - 1);
   EXPECT_THAT(refusal(), HasSubstr((scratch_ / "state/two").string() + ": tensor \""));
+}
+
+TEST_F(Shards, with_another_byte_than_was_written_are_named_with_the_tensor) {
+  const std::filesystem::path path = scratch_ / "state/one";
+  const std::string whole = read_text(path);
+  EXPECT_NO_THROW(verify_checksums(scratch_.path(), "one")) << "an earlier version wrote none";
+  const TensorFile file = TensorFile::open(path);
+  write_checksums(scratch_.path(), "one", {{"w.0", crc32c(file.data("w.0"))}, {"w.1", crc32c(file.data("w.1"))}});
+  EXPECT_NO_THROW(verify_checksums(scratch_.path(), "one"));
+  std::string text = whole;
+  text.back() ^= 1;
+  write_text(path, text);
+  const std::string refusal = message_of<UserError>([&] { verify_checksums(scratch_.path(), "one"); });
+  EXPECT_EQ(refusal, path.string() + " is damaged: the checksum of \"w.1\" differs.");
 }
 
 TEST_F(Shards, must_have_the_keys_shapes_and_types_of_the_manifest) {

@@ -4,6 +4,7 @@
 
 #include "base/errors.hpp"
 #include "files/crc32c.hpp"
+#include "files/disk.hpp"
 #include "full_disk.hpp"
 #include "scratch.hpp"
 
@@ -54,6 +55,15 @@ TEST(EventWriter, makes_viewers_forget_the_steps_that_a_resumed_run_repeats) {
   EventWriter second = EventWriter::create(scratch.path(), 2);
   second.add(2, {{"loss", 20}}, 20);
   EXPECT_EQ(seen(scratch.path()), "loss 1 1.0 10.0\nloss 2 20.0 20.0\nexit 0\n");
+}
+
+TEST(EventWriter, comes_after_the_files_that_are_there_where_the_clock_was_set_back) {
+  const Scratch scratch;
+  const std::string latest = "events.out.tfevents.9999999998.999999.host.1";
+  write_text(scratch / latest, "");
+  write_text(scratch / "events.out.tfevents.of-another-program", "");
+  const std::string name = EventWriter::create(scratch.path()).path().filename().string();
+  EXPECT_EQ(name.substr(0, latest.find(".host")), "events.out.tfevents.9999999999.000000");
 }
 
 TEST(EventWriter, names_the_file_when_the_disk_is_full) {

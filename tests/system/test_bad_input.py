@@ -363,6 +363,18 @@ def test_results_that_differ_are_no_error_of_the_user(tmp_path):
     assert result.returncode == 1 and "NOT EQUAL" in result.stdout and result.stderr == ""
 
 
+@pytest.mark.parametrize("shard", [0, 1])
+def test_a_changed_byte_of_the_state_is_found_by_its_checksum(job, finished, tmp_path, shard):
+    out = shutil.copytree(finished, tmp_path / "out")
+    state = checkpoint(out, 4) / "state" / f"home-0000{shard}-of-00002.safetensors"
+    content = bytearray(state.read_bytes())
+    content[-1] ^= 1
+    state.write_bytes(content)
+    message = fails(tiny.command(job(), "--out", out, "--resume", out))
+    assert f"{state} is damaged: the checksum of \"" in message
+    assert message.endswith(f"Resume from the one before: --resume {checkpoint(out, 2)}")
+
+
 def test_a_damaged_checkpoint_is_answered_with_the_one_before(job, finished, tmp_path):
     out = tmp_path / "out"
     shutil.copytree(finished, out)
@@ -430,11 +442,11 @@ def pages(path):
 
 
 @pytest.mark.skipif(not MAY_MOUNT, reason="this user may not mount a small file system")
-@pytest.mark.parametrize("written", [0, 2, 3, 4], ids=["state", "weights", "config", "manifest"])
+@pytest.mark.parametrize("written", [0, 2, 5, 6], ids=["state", "weights", "config", "manifest"])
 def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_is_some(job, finished,
                                                                                        tmp_path, written):
     files = ["state/home-00000-of-00002.safetensors", "state/home-00001-of-00002.safetensors",
-             "model/model.safetensors",
+             "model/model.safetensors", "state/home-00000-of-00002.json", "state/home-00001-of-00002.json",
              "model/config.json", "state/manifest.json"]
     sizes = [pages(checkpoint(finished, 4) / name) for name in files]
     events = 4096  # number of events of the resumed run
@@ -450,7 +462,7 @@ def test_a_file_system_without_room_is_reported_and_the_run_goes_on_when_there_i
     # Ranks write the state and the weights at the same time, so any of these files may be the first without space.
     folder = re.escape(f"switchyard: cannot write {disk}/run/checkpoints/step-00000003.") + r"[0-9a-f]{8}\.partial/"
     assert any(re.search(folder + re.escape(name), result.stderr)
-               for name in (files[:3] if written < 3 else [files[written]]))
+               for name in (files[:5] if written < 5 else [files[written]]))
     assert "No space left on device" in result.stderr and "Free some space" in result.stderr
     assert [entry["step"] for entry in tiny.read_log(tmp_path)] == [1, 2, 3]
 

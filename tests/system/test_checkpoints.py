@@ -1,6 +1,7 @@
 """Complete runs with checkpoints on slow disks and in shared folders."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -285,6 +286,39 @@ def test_a_run_that_goes_back_keeps_both_lines(job, tmp_path):
     assert page.returncode == 0, page.stderr
     more = tiny.train(job(run=keep | {"steps": 9}, optimizer={"lr": 1e-3}), "--out", out, "--resume", out)
     assert more[:7] == new and [entry["step"] for entry in more[7:]] == [8, 9]
+
+
+def test_a_checkpoint_that_was_moved_to_another_disk_is_resumed_by_its_link(job, tmp_path):
+    out = tmp_path / "out"
+    whole = tiny.train(job(run={"steps": 4, "checkpoint_every": 2, "keep_checkpoints": 0}), "--out", out)
+    for named in (out, out / "checkpoints/step-00000004"):
+        run = shutil.copytree(out, tmp_path / f"run-{len(named.parts)}", symlinks=True)
+        moved = shutil.move(run / "checkpoints/step-00000004", tmp_path / f"moved-{len(named.parts)}")
+        (run / "checkpoints/step-00000004").symlink_to(moved)
+        log = tiny.train(job(run={"steps": 5}), "--out", run, "--resume", run / named.relative_to(out))
+        assert log[:4] == whole and log[4]["step"] == 5
+
+
+def test_a_checkpoint_of_another_run_is_remarked_by_the_steps_that_the_log_lacks(job, tmp_path):
+    out, other = tmp_path / "out", tmp_path / "other"
+    tiny.train(job(run={"steps": 2}), "--out", out)
+    tiny.train(job(run={"steps": 5}), "--out", other)
+    shutil.copytree(other / "checkpoints/step-00000005", out / "checkpoints/step-00000005")
+    result = tiny.run(tiny.command(job(run={"steps": 6}), "--out", out, "--resume", out))
+    assert result.returncode == 0
+    assert (f"log.jsonl in {out} has no steps 3 to 5: its last one before this run is 2. Is the checkpoint another "
+            "run's?") in " ".join(result.stderr.split()), result.stderr
+    for into in (tmp_path / "new", other):  # a folder without a log, and the run's own
+        result = tiny.run(tiny.command(job(run={"steps": 6}), "--out", into, "--resume", other))
+        assert result.returncode == 0 and "has no steps" not in result.stderr, result.stderr
+
+
+def test_what_a_killed_checkpoint_left_is_not_set_aside(job, tmp_path):
+    out = tmp_path / "out"
+    tiny.train(job(run={"steps": 2}), "--out", out)
+    (out / "checkpoints/step-00000003.1b2f03c4.partial/state").mkdir(parents=True)
+    tiny.train(job(run={"steps": 1}), "--out", out, "--force")
+    assert [path.name for path in (out / "abandoned-1/checkpoints").iterdir()] == ["step-00000002"]
 
 
 def test_a_checkpoint_that_cannot_be_removed_stays_and_ends_no_run(job, tmp_path):

@@ -100,6 +100,13 @@ TEST(LearningRate, ARunThatGoesOnKeepsItsEnd) {
     EXPECT_EQ(schedule_of({.schedule = endless}, 20, 10, 10).decay_steps, 0);  // which another may take for its own
 }
 
+TEST(LearningRate, ARunThatWasToEndInItsWarmUpGoesOnWithTheNewEnd) {
+  const config::OptimizerSettings optimizer{.lr = 1, .schedule = Decay::linear, .warmup_steps = 9};
+  const LearningRate before = schedule_of(optimizer, 4), after = schedule_of(optimizer, 20, 4, 4);
+  EXPECT_EQ(after.decay_steps, 20);
+  for (i64 step = 0; step < 4; ++step) EXPECT_EQ(learning_rate(before, step), learning_rate(after, step)) << step;
+}
+
 TEST(LearningRate, IsToldInWords) {
   config::OptimizerSettings optimizer{.lr = 3e-4, .min_lr = 1e-5, .schedule = Decay::cosine, .warmup_steps = 2};
   const auto words = [&](Decay decay) {
