@@ -19,12 +19,13 @@ namespace switchyard::train {
 
 /// The state of a run without its tensors. step: steps done; updates: steps whose update was applied; decay_end: step
 /// at which the learning rate's decay ends (0: not known). schedule: of the learning rate, in words (empty: not known).
+/// fingerprint: of the checkpoint that it comes from.
 struct TrainState {
   i64 step = 0, updates = 0, tokens = 0;
   std::vector<files::DataPlace> places{};
   i64 decay_end = 0;
   std::string schedule{};
-  std::uint64_t fingerprint = 0;  // of the checkpoint that it comes from
+  std::uint64_t fingerprint = 0;
 };
 
 /// The part of a checkpoint that a rank writes: master weights and moments of every box of home that it owns, and its

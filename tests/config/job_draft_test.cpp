@@ -115,7 +115,7 @@ TEST(JobDraft, a_folder_s_model_may_change_with_its_context) {
   EXPECT_EQ(resolved("rope_scaling.factor = 16.0\n", scaled), expected);
 
   scaled.rope_scaling = {
-      .factor = 4, .original_context = 16, .type = RopeScalingType::yarn, .attention_factor = 0.9};  // of mscale
+      .factor = 4, .original_context = 16, .type = RopeScalingType::yarn, .attention_factor = 0.9};  // from mscale
   EXPECT_EQ(message_of([&] { resolved("rope_scaling.factor = 8.0\n", scaled); }),
             "model.rope_scaling.factor = 8: attention_factor = 0.9 is that of factor 4 in \"x\". Set "
             "model.rope_scaling.attention_factor, too; 0 is 0.1 ln(factor) + 1.");

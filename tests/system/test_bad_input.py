@@ -583,8 +583,9 @@ def test_ranks_of_which_only_one_has_a_run_folder_are_refused(job, tmp_path):
     ranks = tiny.start_ranks([tiny.command(job(), "--out", tmp_path / "out"), tiny.command(job())])
     for rank in ranks:
         error = " ".join(rank.communicate(timeout=tiny.HANG)[1].split())
-        assert ("ranks [1] have another run.out (a folder, or none) than rank 0. Give all ranks --out, or none." in error
-                and rank.returncode == CLUSTER_ERROR), error
+        assert rank.returncode == CLUSTER_ERROR
+        assert ("ranks [1] have another run.out (a folder, or none) than rank 0. Give all ranks --out, or none."
+                in error), error
 
 
 def test_another_number_of_processes_than_ranks_is_refused_by_each(job):
