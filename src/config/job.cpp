@@ -183,8 +183,8 @@ ModelConfig with_changes(const Job& job, const ModelConfig& model) {
     return config;
   }
   const RopeScaling &scaling = config.rope_scaling, &of_folder = model.rope_scaling;
-  if (scaling.factor != of_folder.factor && scaling.attention_factor > 0 &&
-      scaling.attention_factor == of_folder.attention_factor && !gives("model.rope_scaling.attention_factor"))
+  if (scaling.type == RopeScalingType::yarn && scaling.factor != of_folder.factor && scaling.attention_factor > 0 &&
+      !gives("model.rope_scaling.attention_factor"))
     user_error(
         "model.rope_scaling.factor = {}: attention_factor = {} is that of factor {} in \"{}\". Set "
         "model.rope_scaling.attention_factor, too; 0 is 0.1 ln(factor) + 1.",
