@@ -23,21 +23,12 @@ class Fingerprint {
     for (int byte = 0; byte < 8; ++byte)
       add_byte(static_cast<unsigned char>(static_cast<std::uint64_t>(number) >> (8 * byte)));
   }
-  /// The number of bytes, and all of them up to 64 KiB; of more 64 pieces of 1 KiB, evenly spread from the first to the
-  /// last.
-  void add_sample(std::span<const std::byte> bytes) {
-    constexpr size_t kPieces = 64, kPiece = 1024;
-    add(static_cast<i64>(bytes.size()));
-    if (bytes.size() <= kPieces * kPiece) return add_bytes(bytes);
-    for (size_t piece = 0; piece < kPieces; ++piece)
-      add_bytes(bytes.subspan((bytes.size() - kPiece) * piece / (kPieces - 1), kPiece));
+  void add(std::span<const std::byte> bytes) {
+    for (const std::byte byte : bytes) add_byte(static_cast<unsigned char>(byte));
   }
   std::uint64_t value() const { return value_; }
 
  private:
-  void add_bytes(std::span<const std::byte> bytes) {
-    for (const std::byte byte : bytes) add_byte(static_cast<unsigned char>(byte));
-  }
   void add_byte(unsigned char byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }
 
   std::uint64_t value_ = 0xcbf29ce484222325u;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/errors.hpp"
+#include "base/file_sample.hpp"
 
 namespace switchyard::data {
 namespace {
@@ -110,9 +111,8 @@ Tokens Corpus::tokens(i64 document) const {
 }
 
 void Corpus::add_to(Fingerprint& fingerprint) const {
-  fingerprint.add_sample(data_.bytes());
-  fingerprint.add_sample(index_file_.bytes());
-  if (mask_) fingerprint.add_sample(mask_->bytes());
+  for (const char* ending : {".bin", ".idx"}) add_sample(fingerprint, origin_ + ending);
+  if (mask_) add_sample(fingerprint, origin_ + ".mask");
 }
 
 void Corpus::expect_vocabulary(i64 vocab) const {

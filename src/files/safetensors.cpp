@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "base/errors.hpp"
+#include "base/file_sample.hpp"
 
 namespace switchyard::files {
 
@@ -264,7 +265,7 @@ const TensorInfo& TensorFolder::info(const std::string& name) const { return fil
 std::span<const std::byte> TensorFolder::data(const std::string& name) const { return file_of(name).data(name); }
 
 void TensorFolder::add_to(Fingerprint& fingerprint) const {
-  for (const TensorFile& file : files_) fingerprint.add_sample(file.bytes());
+  for (const TensorFile& file : files_) add_sample(fingerprint, file.path());
 }
 
 }  // namespace switchyard::files

@@ -42,7 +42,6 @@ class TensorFile {
   std::span<const std::byte> data(const std::string& name) const;
   const std::map<std::string, std::string>& metadata() const { return header_.metadata; }
   const std::filesystem::path& path() const { return path_; }
-  std::span<const std::byte> bytes() const { return file_.bytes(); }
 
  private:
   std::filesystem::path path_;
