@@ -398,7 +398,7 @@ ModelConfig hf_config_from_json(const std::string& text, const std::string& orig
   json object;
   try {
     object = json::parse(text);
-  } catch (const json::parse_error& error) {  // Python writes NaN and Infinity, which JSON doesn't have
+  } catch (const json::exception& error) {  // Python writes NaN and Infinity, which JSON doesn't have
     user_error("{}: it is not valid JSON: {}.", origin, error.what());
   }
   if (!object.is_object())

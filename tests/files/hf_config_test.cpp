@@ -267,6 +267,9 @@ TEST(ReadHfConfig, names_the_key_of_a_wrong_type) {
   EXPECT_THAT(refusal(R"({"model_type":"llama","num_attention_heads":0})"),
               HasSubstr(R"("num_attention_heads" is 0: it must be at least 1.)"));
   EXPECT_THAT(refusal("[]"), HasSubstr("config.json: it is not a JSON object."));
+  for (const char* number : {"NaN", "Infinity", "1e999"})
+    EXPECT_THAT(refusal(std::string("{\"rms_norm_eps\": ") + number + "}"),
+                HasSubstr("config.json: it is not valid JSON: "));
 }
 
 TEST(ReadHfConfig, names_the_file_when_the_sizes_do_not_fit_each_other) {
