@@ -292,7 +292,8 @@ bool exchanges_activations(const config::Strategy& strategy) {
 }
 
 // Micro-batches run in twos where the ranks of a stage exchange activations: of half the size where documents fit, or
-// all of the same size. Two of that size need memory for the activations of one more.
+// all of the same size, which needs room for the activations of one more. None where no bucket can run so; halved: nor
+// where none can be halved.
 std::optional<config::Job> in_pairs(const JudgedPlan& plan, bool has_room, bool halved) {
   if (!plan.job.run.overlap) return std::nullopt;
   bool any_halved = false;
@@ -572,7 +573,7 @@ void Contest::choose_pairs(std::vector<JudgedPlan>& plans) {
     if ((plan != plans.begin() && plan != single) || plan->own || !plan->fits) continue;
     const planner::Account account = planner_.account(*plan->choice);
     if (account.communication <= kWorthPairs * account.seconds) continue;
-    const bool has_room = planner_.memory_in_pairs(*plan->choice) <= planner_.memory();
+    const bool has_room = account.memory_in_pairs <= planner_.memory();
     workers_->add([this, has_room, &plan = *plan, &error = failed[static_cast<size_t>(plan - plans.begin())]] {
       try {
         const JudgedPlan one_by_one = plan;

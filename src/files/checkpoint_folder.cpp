@@ -14,6 +14,7 @@
 #include "base/fingerprint.hpp"
 #include "files/crc32c.hpp"
 #include "files/disk.hpp"
+#include "files/tensorboard.hpp"
 
 namespace switchyard::files {
 
@@ -383,7 +384,7 @@ fs::path set_aside(const fs::path& run) {
   std::vector<fs::path> moved{"job.toml",      kRunModel,     kValidations, "plan.json",
                               "timeline.json", "report.html", kWandbId,     "wandb"};
   for (const auto& item : fs::directory_iterator(run))
-    if (item.path().filename().string().starts_with("events.out.tfevents.")) moved.push_back(item.path().filename());
+    if (item.path().filename().string().starts_with(kEventsPrefix)) moved.push_back(item.path().filename());
   moved.emplace_back(kLog);  // last: after a kill the folder still holds a run
   if (fs::is_symlink(checkpoints_of(run))) {
     const fs::path aside = make_checkpoints_aside(run, folder);

@@ -169,11 +169,14 @@ void write_as(DType dtype, std::span<const std::byte> bytes, const std::string& 
 /// The mean of an F32 tensor's rows.
 std::vector<float> mean_row(std::span<const std::byte> bytes, i64 rows) {
   std::vector<double> sums(bytes.size() / sizeof(float) / static_cast<size_t>(rows));
-  for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) {
-    float value = 0;
-    std::memcpy(&value, bytes.data() + i * sizeof(float), sizeof(float));
-    sums[i % sums.size()] += static_cast<double>(value);
-  }
+  const std::byte* at = bytes.data();
+  for (i64 row = 0; row < rows; ++row)
+    for (double& sum : sums) {
+      float value = 0;
+      std::memcpy(&value, at, sizeof value);
+      sum += static_cast<double>(value);
+      at += sizeof value;
+    }
   std::vector<float> mean;
   for (const double sum : sums) mean.push_back(static_cast<float>(sum / static_cast<double>(rows)));
   return mean;

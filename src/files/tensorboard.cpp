@@ -61,7 +61,6 @@ void append(const Descriptor& file, const std::filesystem::path& path, std::stri
 /// A name that sorts behind those that are there, so that viewers read an earlier run's file first: by time, or where
 /// a clock was set back, behind the latest.
 std::string file_name(const std::filesystem::path& folder) {
-  constexpr std::string_view kPrefix = "events.out.tfevents.";
   std::array<char, 256> host{};
   if (gethostname(host.data(), host.size() - 1) != 0) host = {'h', 'o', 's', 't'};
   i64 micros =
@@ -71,10 +70,12 @@ std::string file_name(const std::filesystem::path& folder) {
     const std::string name = item.path().filename().string();
     long long second = 0;
     int fraction = 0;
-    if (name.starts_with(kPrefix) && std::sscanf(name.c_str() + kPrefix.size(), "%10lld.%6d.", &second, &fraction) == 2)
+    if (name.starts_with(kEventsPrefix) &&
+        std::sscanf(name.c_str() + kEventsPrefix.size(), "%10lld.%6d.", &second, &fraction) == 2)
       micros = std::max<i64>(micros, second * 1'000'000 + fraction + 1);
   }
-  return fmt::format("{}{:010}.{:06}.{}.{}", kPrefix, micros / 1'000'000, micros % 1'000'000, host.data(), getpid());
+  return fmt::format("{}{:010}.{:06}.{}.{}", kEventsPrefix, micros / 1'000'000, micros % 1'000'000, host.data(),
+                     getpid());
 }
 
 }  // namespace

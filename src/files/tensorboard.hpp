@@ -18,7 +18,10 @@ std::string tf_record(std::string_view payload);
 /// Tag ("train/loss") and value; stored as fp32.
 using Scalars = std::vector<std::pair<std::string, double>>;
 
-/// Appends to a new events.out.tfevents file of a folder; every call reaches the file before it returns.
+/// How the names of files with events begin.
+inline constexpr std::string_view kEventsPrefix = "events.out.tfevents.";
+
+/// Appends to a new file with events of a folder; every call reaches the file before it returns.
 /// Errors: ClusterError naming the file.
 class EventWriter {
  public:

@@ -165,19 +165,12 @@ Account Planner::account(const Choice& choice) const {
     account.compute += parts.compute;
     account.communication += parts.communication;
     account.idle += parts.idle;
-    account.memory = std::max(account.memory, home + model().need(phase.shape, phase.capacity, phase.range).total());
+    const MemoryNeed need = model().need(phase.shape, phase.capacity, phase.range);
+    account.memory = std::max(account.memory, home + need.total());
+    account.memory_in_pairs = std::max(account.memory_in_pairs, home + need.total() + need.activations);
   }
   account.transfers = choice.seconds - phases;
   return account;
-}
-
-i64 Planner::memory_in_pairs(const Choice& choice) const {
-  i64 memory = 0;
-  for (const Phase& phase : choice.phases) {
-    const MemoryNeed need = model().need(phase.shape, phase.capacity, phase.range);
-    memory = std::max(memory, need.total() + need.activations);
-  }
-  return model().home_bytes(choice.home()) + memory;
 }
 
 std::string Planner::to_string(const Choice& choice) const {

@@ -30,7 +30,8 @@ struct Request {
 /// parameters, gradients and the update add to them.
 struct Account {
   double seconds = 0, compute = 0, communication = 0, idle = 0, transfers = 0;
-  i64 memory = 0;  // peak of the rank with the highest one, with home
+  i64 memory = 0;           // peak of the rank with the highest one, with home
+  i64 memory_in_pairs = 0;  // with twice the activations: of two micro-batches of this size at a time
 };
 
 class Planner {
@@ -56,8 +57,6 @@ class Planner {
   /// micro-batches that the model can time, else nothing.
   std::optional<Choice> choice(const std::vector<config::Bucket>& buckets, std::span<const int> order) const;
   Account account(const Choice& choice) const;
-  /// The memory of account() with twice the activations: with two micro-batches of the plan's size at a time.
-  i64 memory_in_pairs(const Choice& choice) const;
   /// "to 4096: 8,1,1; to 1024: dp=4,tp=2,micro_batch_tokens=8192", as the option --strategy has it, the longest first;
   /// then the order, where it isn't the published one.
   std::string to_string(const Choice& choice) const;

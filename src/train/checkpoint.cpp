@@ -208,8 +208,8 @@ void write_part(const std::filesystem::path& folder, const StatePart& part, cons
   std::vector<files::TensorEntry> entries;
   for (const StatePart::Box& box : part.boxes)
     entries.push_back({box.entry.key, plans.graph().precision().state, runtime::sizes_of(box_of(box.entry))});
-  files::TensorWriter state =
-      files::TensorWriter::create(folder / "state" / files::shard_name(rank, plans.cluster().ranks()), entries);
+  const std::string shard = files::shard_name(rank, plans.cluster().ranks());
+  files::TensorWriter state = files::TensorWriter::create(folder / "state" / shard, entries);
   files::TensorFolderWriter model = files::TensorFolderWriter::join(folder / "model", model_entries(plans.graph()));
   files::Checksums checksums;
   for (const StatePart::Box& box : part.boxes) {
@@ -220,7 +220,7 @@ void write_part(const std::filesystem::path& folder, const StatePart& part, cons
     if (box.entry.part == kParts[0]) write_to_model(model, plans.graph().param(box.param), box.entry, values);
   }
   state.finish();
-  files::write_checksums(folder, files::shard_name(rank, plans.cluster().ranks()), checksums);
+  files::write_checksums(folder, shard, checksums);
   model.finish();
 }
 

@@ -300,6 +300,10 @@ TEST_F(Damage, of_each_file_is_named_with_the_checkpoint_to_resume_from) {
     fs::remove(newest() / file);
     EXPECT_THAT(refusal(), HasSubstr((newest() / file).string() + " is missing."));
     EXPECT_THAT(refusal(), testing::EndsWith(remedy(50)));
+    fs::create_directory(newest() / file);
+    EXPECT_THAT(refusal(), HasSubstr((newest() / file).string() + " is no file."));
+    EXPECT_THAT(refusal(), testing::EndsWith(remedy(50)));
+    fs::remove(newest() / file);
     put(newest() / file, whole);
     EXPECT_NO_THROW(find_checkpoint(run_.path()));
   }

@@ -100,6 +100,18 @@ TEST(Disk, a_path_that_cannot_be_a_file_is_the_users_mistake_and_leaves_nothing)
   EXPECT_THAT(message_of<UserError>([&] { open_for_writing(scratch / "page"); }), HasSubstr("cannot open "));
 }
 
+TEST(Disk, says_what_to_raise_when_too_many_files_are_open) {
+  const Scratch scratch;
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  const rlimit none{.rlim_cur = 0, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_NOFILE, &none);
+  const std::string message = message_of<ClusterError>([&] { open_for_writing(scratch / "file"); });
+  setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(message, fmt::format("cannot open {}: Too many open files. Raise the limit of open files (ulimit -n).",
+                                 (scratch / "file").string()));
+}
+
 TEST(Disk, the_folder_of_a_name_alone_is_the_current_one) {
   EXPECT_EQ(message_of<ClusterError>([] { disk_error("write", "out", EIO); }),
             "cannot write out: Input/output error. Check the disk and the permissions of the current folder.");
